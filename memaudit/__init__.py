@@ -1,0 +1,35 @@
+"""memaudit audits how long trained sequence models remember. Public names load on first use."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_WHERE = {
+    "MemauditError": "memaudit.errors",
+    "Report": "memaudit.results",
+    "load": "memaudit.audit",
+    "scan": "memaudit.audit",
+    "wrap": "memaudit.wrapping",
+}
+
+if TYPE_CHECKING:
+    from memaudit.audit import load as load
+    from memaudit.audit import scan as scan
+    from memaudit.errors import MemauditError as MemauditError
+    from memaudit.results import Report as Report
+    from memaudit.wrapping import wrap as wrap
+
+__all__ = ["MemauditError", "Report", "__version__", "load", "scan", "wrap"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'memaudit' has no attribute {name!r}")
+    return getattr(import_module(_WHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

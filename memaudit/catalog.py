@@ -1,0 +1,53 @@
+"""Every built-in by kind and name, as strings: reading this page imports nothing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: kind → name → "module:Class". Entry points of the group `memaudit.<kind>` join at run time.
+BUILT_IN: Final[dict[str, dict[str, str]]] = {
+    "adapters": {},  # the zoos register by entry points, like everybody else's
+    "queries": {
+        "heaviside": "memaudit.queries.heaviside:Heaviside",
+        "impulse": "memaudit.queries.impulse:Impulse",
+        "reversed": "memaudit.queries.reversed_input:ReversedInput",
+    },
+    "probes": {
+        "assumptions": "memaudit.probes.assumptions:Assumptions",
+    },
+    "findings": {
+        "MA001": "memaudit.findings.partial_audit:PartialAudit",
+        "MA002": "memaudit.findings.partly_covered:PartlyCovered",
+        "MA003": "memaudit.findings.assumed_settings:AssumedSettings",
+        "MA101": "memaudit.findings.memoryless:Memoryless",
+        "MA102": "memaudit.findings.growing_memory:GrowingMemory",
+        "MA103": "memaudit.findings.persistent_memory:PersistentMemory",
+        "MA104": "memaudit.findings.undetermined_decay:UndeterminedDecay",
+        "MA105": "memaudit.findings.supremum_at_edge:SupremumAtEdge",
+        "MA106": "memaudit.findings.beyond_window:BeyondWindow",
+        "MA107": "memaudit.findings.queries_disagree:QueriesDisagree",
+        "MA108": "memaudit.findings.input_ignored:InputIgnored",
+        "MA109": "memaudit.findings.diverged:Diverged",
+        "MA110": "memaudit.findings.unsettled_prefix:UnsettledPrefix",
+        "MA111": "memaudit.findings.power_law_in_window:PowerLawInWindow",
+        "MA301": "memaudit.findings.not_causal:NotCausal",
+        "MA302": "memaudit.findings.not_time_homogeneous:NotTimeHomogeneous",
+        "MA303": "memaudit.findings.not_deterministic:NotDeterministic",
+        "MA304": "memaudit.findings.rows_depend:RowsDepend",
+    },
+    "reports": {
+        "terminal": "memaudit.reports.terminal:Terminal",
+        "json": "memaudit.reports.json_file:JsonFile",
+    },
+}
+
+#: What `scan` measures unless it is told otherwise.
+DEFAULT_QUERIES: Final = ("heaviside", "impulse", "reversed")
+DEFAULT_PROBES: Final = ("assumptions",)
+
+#: Trained models in the package, and what they were trained on.
+DEMOS: Final[dict[str, str]] = {
+    "lstm": "LSTM, 1 layer of 32: moving average with kernel 0.95^t",
+    "gru": "GRU, 1 layer of 32: repeat the input of 10 steps ago",
+    "rnn": "tanh RNN, 1 layer of 32: moving average with kernel 0.9^t",
+}

@@ -1,0 +1,91 @@
+"""What memaudit raises: one root, three children that differ in their exit code."""
+
+from __future__ import annotations
+
+import unicodedata
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: Foreign text (file names, tensor names, messages of other libraries) is cut here.
+LONGEST_FOREIGN_TEXT = 300
+
+
+def clean(text: object, *, limit: int = LONGEST_FOREIGN_TEXT) -> str:
+    """Foreign text made safe to print: no control or bidirectional characters, cut at `limit`.
+
+    Unicode category C covers control, format (bidi overrides), surrogate and private characters.
+    """
+    flat = " ".join(str(text).split())
+    kept = "".join(c for c in flat if not unicodedata.category(c).startswith("C"))
+    return kept if len(kept) <= limit else kept[: limit - 1] + "…"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The hint for an unknown name: its nearest neighbours, or every name there is."""
+    names = sorted(known)
+    close = get_close_matches(name, names, n=3, cutoff=0.5)
+    if close:
+        return "did you mean " + " or ".join(close) + "?"
+    return "known are: " + (", ".join(names) if names else "none")
+
+
+class MemauditError(Exception):
+    """The root of what memaudit raises: a permanent code, a fact, and the next step."""
+
+    exit_code: ClassVar[int] = 3
+
+    def __init__(
+        self, code: str, fact: str, *, hint: str = "", source: object = "", stage: str = ""
+    ) -> None:
+        self.code = code
+        self.fact = clean(fact, limit=1200)
+        self.hint = hint
+        self.source = clean(source)
+        self.stage = stage
+        super().__init__(self.line())
+
+    def line(self) -> str:
+        """One line: `error[E_CODE] SOURCE: fact; next step`."""
+        where = f" {self.source}:" if self.source else ""
+        step = f"; {self.hint}" if self.hint else ""
+        return f"error[{self.code}]{where} {self.fact}{step}"
+
+    def at(self, source: object) -> MemauditError:
+        """The same error with its source named, unless it already names one."""
+        if self.source:
+            return self
+        return type(self)(self.code, self.fact, hint=self.hint, source=source, stage=self.stage)
+
+    def to_dict(self) -> dict[str, str]:
+        """The record that stands in a JSON report."""
+        return {"code": self.code, "stage": self.stage, "message": self.fact, "hint": self.hint}
+
+
+class SourceError(MemauditError):
+    """The source was refused or cannot be audited."""
+
+    exit_code = 3
+
+
+class ArgumentError(MemauditError):
+    """The caller asked for something that does not exist or contradicts itself."""
+
+    exit_code = 2
+
+    def __init__(self, fact: str, *, hint: str = "", source: object = "", stage: str = "") -> None:
+        super().__init__("E_ARGUMENT", fact, hint=hint, source=source, stage=stage)
+
+    def at(self, source: object) -> MemauditError:
+        """The same error with its source named, unless it already names one."""
+        if self.source:
+            return self
+        return ArgumentError(self.fact, hint=self.hint, source=source, stage=self.stage)
+
+
+class MachineError(MemauditError):
+    """The machine failed: network, disk, memory, permission or a broken plugin."""
+
+    exit_code = 5

@@ -1,0 +1,1 @@
+"""The rules that turn measurements into findings, one class each."""

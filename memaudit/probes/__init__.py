@@ -1,0 +1,1 @@
+"""Measurements beside the memory functions, one class each."""

@@ -1,0 +1,1 @@
+"""The memory functions, one class each."""
