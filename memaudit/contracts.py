@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
@@ -34,6 +34,11 @@ class AbstractSubject(ABC):
     @abstractmethod
     def respond(self, inputs: torch.Tensor) -> torch.Tensor:
         """Answer (B,T,D) floats, or (B,T) token ids, by (B,T,M), or by (B,M) when pooled."""
+
+    def natural_inputs(self, count: int, generator: torch.Generator) -> torch.Tensor | None:
+        """Up to `count` vectors (n,D) that real data put in, such as token embeddings."""
+        del count, generator
+        return None
 
     def parts(self) -> Mapping[str, AbstractSubject]:
         """The layers to audit one by one, when the model as a whole cannot be run."""
@@ -118,15 +123,14 @@ class AbstractQuery(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What every measurement of one audit shares."""
+    """What every measurement of one audit shares; `amplitudes` None leaves them to the level."""
 
-    horizon: int
-    seed: int
-    options: Mapping[str, Any]
-
-    def without(self, **changes: Any) -> Setting:
-        """The same setting with some fields replaced."""
-        return replace(self, **changes)
+    horizon: int = 512
+    seed: int = 0
+    level: str = "standard"
+    normalization: str = "iatn"
+    amplitudes: tuple[float, ...] | None = None
+    epsilon: float = 1e-3
 
 
 class AbstractProbe(ABC):

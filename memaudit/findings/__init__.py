@@ -1,1 +1,1 @@
-"""The rules that turn measurements into findings, one class each."""
+"""The rules: a code, a sentence, the evidence it needs, the advice."""

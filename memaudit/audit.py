@@ -1,0 +1,139 @@
+"""The audit itself: open a source, measure, judge. Nothing here prints."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from memaudit import registry
+from memaudit.contracts import AbstractProbe, AbstractQuery, AbstractSubject, Setting
+from memaudit.devices import exact_math
+from memaudit.doctor import environment
+from memaudit.findings.judge import judge
+from memaudit.measuring import Measurement, measure
+from memaudit.opening import load, open_subject
+from memaudit.results import Curve, Report
+from memaudit.settings import check_setting, split_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    Progress = Callable[[str, int, int], None]
+
+__all__ = ["Interrupted", "load", "scan"]
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during an audit; `report` holds what was measured until then."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        super().__init__("the audit was interrupted; the partial report is in .report")
+
+
+def scan(
+    source: Any,
+    *,
+    horizon: int = 512,
+    queries: Sequence[str | AbstractQuery] | None = None,
+    probes: Sequence[str | AbstractProbe] | None = None,
+    seed: int = 0,
+    progress: Progress | bool | None = None,
+    **options: Any,
+) -> Report:
+    """Audit a source, a module or a subject, and give back the whole report.
+
+    `options` are measuring options (level, normalization, amplitudes, epsilon), opening options
+    (adapter, device, dtype, revision) and the adapter's own. Ctrl-C raises `Interrupted`, which
+    carries the partial report. `progress` True draws a bar on a terminal.
+    """
+    started = time.perf_counter()
+    setting, opening = split_options(horizon=horizon, seed=seed, options=options)
+    check_setting(setting)
+    asked = _queries(queries)
+    tests = _probes(probes)
+    subject = open_subject(source, **opening)
+    opened = time.perf_counter()
+    with exact_math(subject.device), _progress(progress) as advance:
+        found = measure(subject, asked, tests, setting, advance)
+    report = _report(subject, found, setting, asked, tests)
+    measured = time.perf_counter()
+    report = replace(
+        report,
+        findings=judge(report),
+        timing={"open_seconds": opened - started, "measure_seconds": measured - opened},
+        environment=environment(),
+    )
+    if not report.complete:
+        raise Interrupted(report)
+    return report
+
+
+def _queries(asked: Sequence[str | AbstractQuery] | None) -> list[AbstractQuery]:
+    from memaudit.catalog import DEFAULT_QUERIES
+
+    names = DEFAULT_QUERIES if asked is None else asked
+    return [q if isinstance(q, AbstractQuery) else registry.build("queries", q) for q in names]
+
+
+def _probes(asked: Sequence[str | AbstractProbe] | None) -> list[AbstractProbe]:
+    from memaudit.catalog import DEFAULT_PROBES
+
+    names = DEFAULT_PROBES if asked is None else asked
+    return [p if isinstance(p, AbstractProbe) else registry.build("probes", p) for p in names]
+
+
+@contextmanager
+def _progress(progress: Progress | bool | None) -> Iterator[Progress]:
+    if callable(progress):
+        yield progress
+        return
+    from memaudit.reports.progress import progress_bar
+
+    with progress_bar(wanted=bool(progress)) as advance:
+        yield advance
+
+
+def _report(
+    subject: AbstractSubject,
+    found: Measurement,
+    setting: Setting,
+    queries: list[AbstractQuery],
+    probes: list[AbstractProbe],
+) -> Report:
+    layers = found.curves if subject.parts() else {}
+    memory = _longest(layers) if layers else found.curves.get("", {})
+    settings = {
+        "horizon": setting.horizon,
+        "seed": setting.seed,
+        "level": setting.level,
+        "normalization": setting.normalization,
+        "amplitudes": setting.amplitudes,
+        "epsilon": setting.epsilon,
+        "queries": [q.name for q in queries],
+        "probes": [p.name for p in probes],
+    }
+    return Report(
+        subject=subject.identity,
+        settings=settings,
+        memory=memory,
+        layers=layers,
+        complete=found.complete,
+        errors=tuple(found.errors),
+        **found.fields,
+    )
+
+
+def _longest(layers: dict[str, dict[str, Curve]]) -> dict[str, Curve]:
+    """Per query, the curve of the layer that remembers longest."""
+    names = dict.fromkeys(name for curves in layers.values() for name in curves)
+    return {
+        name: max((c[name] for c in layers.values() if name in c), key=_reach) for name in names
+    }
+
+
+def _reach(curve: Curve) -> tuple[float, float]:
+    horizon = float("inf") if curve.horizon is None else float(curve.horizon)
+    return horizon, curve.half_life or 0.0

@@ -1,0 +1,200 @@
+"""Feeds the sequences of all queries through a subject in as few passes as it allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from memaudit.numerics import signals
+from memaudit.numerics.signals import Probes
+from memaudit.tally import Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from memaudit.contracts import AbstractQuery, AbstractSubject, Setting
+
+#: Numbers (inputs and answers) of one pass; about a gigabyte with the temporaries.
+PASS_NUMBERS = 2**25
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What was measured before: it decides which runs can share a pass."""
+
+    causal: bool
+    linear: bool
+    outputs: int
+
+
+class Batch:
+    """Blocks of sequences stacked into one pass; a block that repeats another's start is shared."""
+
+    def __init__(self, *, share: bool) -> None:
+        self._share = share
+        self._blocks: list[torch.Tensor] = []
+        self._starts: list[int] = []
+
+    def add(self, block: torch.Tensor) -> slice:
+        """The rows at which this block's answers will stand."""
+        length = block.shape[1]
+        for start, other in zip(self._starts, self._blocks, strict=True):
+            long_enough = len(other) == len(block) and other.shape[1] >= length
+            same_length = other.shape[1] == length
+            if (
+                long_enough
+                and (self._share or same_length)
+                and torch.equal(other[:, :length], block)
+            ):
+                return slice(start, start + len(block))
+        self._starts.append(sum(map(len, self._blocks)))
+        self._blocks.append(block)
+        return slice(self._starts[-1], self._starts[-1] + len(block))
+
+    def stacked(self, length: int) -> torch.Tensor:
+        """All blocks in one tensor, each held at its last value up to the common length."""
+        return torch.cat([hold(block, length) for block in self._blocks])
+
+
+def hold(block: torch.Tensor, length: int) -> torch.Tensor:
+    """Sequences continued by their last value."""
+    missing = length - block.shape[1]
+    if missing <= 0:
+        return block
+    return torch.cat([block, block[:, -1:].expand(-1, missing, -1)], dim=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """One subject under one setting, ready to run queries."""
+
+    subject: AbstractSubject
+    setting: Setting
+    facts: Facts
+    probes: Probes
+    normalization: str
+    advance: Callable[[int], None]
+
+    def tallies(self, queries: Sequence[AbstractQuery]) -> list[Tally]:
+        """An empty tally for every query."""
+        horizon = self.setting.horizon
+        lags = signals.lag_grid(horizon) if self.subject.pooled else torch.arange(horizon)
+        rounding = torch.finfo(self.subject.dtype).eps
+        return [Tally(q, lags, self.normalization, rounding, self.probes.sweep) for q in queries]
+
+    def run(self, tallies: Sequence[Tally]) -> None:
+        """Feed every probe to every query; what is in the tallies when it is cut short counts."""
+        for rows in self._chunks(tallies):
+            x = self.probes.x[rows].to(self.subject.device, self.subject.dtype)
+            amplitude = self.probes.amplitude[rows]
+            if self.subject.pooled:
+                for tally in tallies:
+                    self._pooled(tally, x, amplitude)
+            else:
+                self._together(tallies, x, amplitude)
+
+    def cost(self, tallies: Sequence[Tally]) -> int:
+        """Tokens that `run` will feed, for the progress bar."""
+        if self.subject.pooled:
+            return sum(int((self._times(t) + 1).sum()) for t in tallies) * len(self.probes.x)
+        return len(self.probes.x) * self._rows_per_probe(tallies) * self._length(tallies)
+
+    def _chunks(self, tallies: Sequence[Tally]) -> Iterator[slice]:
+        width = (self.subject.input_size or 1) + 4 * self.facts.outputs
+        per_probe = width * self._length(tallies) * self._rows_per_probe(tallies)
+        size = max(1, PASS_NUMBERS // per_probe)
+        for start in range(0, len(self.probes.x), size):
+            yield slice(start, start + size)
+
+    def _rows_per_probe(self, tallies: Sequence[Tally]) -> int:
+        return 1 if self.subject.pooled else len(tallies)
+
+    def _length(self, tallies: Sequence[Tally]) -> int:
+        horizon = self.setting.horizon
+        longest = max(t.query.inputs(self._sample(), horizon).shape[1] for t in tallies)
+        # A model that looks ahead must not see the end of the window from inside it.
+        return longest if self.facts.causal else longest + horizon
+
+    def _sample(self) -> torch.Tensor:
+        return self.probes.x[:1]
+
+    def _together(self, tallies: Sequence[Tally], x: torch.Tensor, amplitude: torch.Tensor) -> None:
+        horizon, batch = self.setting.horizon, Batch(share=self.facts.causal)
+        length = self._length(tallies)
+        order = sorted(tallies, key=lambda t: -t.query.inputs(x[:1], horizon).shape[1])
+        plan = []
+        for tally in order:
+            reference = tally.query.reference(x, horizon, linear=self.facts.linear)
+            against = None if reference is None else batch.add(reference)
+            plan.append((tally, batch.add(tally.query.inputs(x, horizon)), against))
+        silence = x.new_zeros(1, length, x.shape[1])
+        stacked = batch.stacked(length)
+        # The first row twice: identical runs that differ show the machine's own noise.
+        sequences = torch.cat([silence, stacked, stacked[:1]])
+        answers = float64(self.subject.respond(sequences))
+        noise = float(torch.nan_to_num((answers[-1] - answers[1]).abs()).amax())
+        self.advance(sequences.shape[0] * length)
+        for tally, rows, against in plan:
+            base = answers[:1] if against is None else answers[1:-1][against]
+            self._read(tally, x, amplitude, answers[1:-1][rows], base, noise)
+
+    def _read(
+        self,
+        tally: Tally,
+        x: torch.Tensor,
+        amplitude: torch.Tensor,
+        answers: torch.Tensor,
+        base: torch.Tensor,
+        noise: float,
+    ) -> None:
+        later, earlier = tally.query.moments(tally.lags, self.setting.horizon)
+        used = int(later.amax()) + 1
+        adjusted = answers[:, :used] - base[:, :used]
+        before = tally.query.prefix(self.setting.horizon)
+        drift = None
+        if before >= 2:
+            drift = (adjusted[:, before - 1] - adjusted[:, before - 2]).abs().amax(-1)
+        readings = adjusted[:, later.to(adjusted.device)]
+        if earlier is not None:
+            readings = readings - adjusted[:, earlier.to(adjusted.device)]
+        loudest = torch.nan_to_num(answers[:, :used].abs(), posinf=0.0).flatten(1).amax(1)
+        tally.add(
+            float64(x), amplitude, readings, loudest=loudest.to(x.device), noise=noise, drift=drift
+        )
+
+    def _pooled(self, tally: Tally, x: torch.Tensor, amplitude: torch.Tensor) -> None:
+        """A pooled model answers once: lag t is read from the prefixes that end at its moments."""
+        horizon = self.setting.horizon
+        inputs = tally.query.inputs(x, horizon)
+        silence = inputs.new_zeros(1, *inputs.shape[1:])
+        reference = tally.query.reference(x, horizon, linear=self.facts.linear)
+        against = inputs[:0] if reference is None else reference
+        sequences = torch.cat([silence, inputs, against, inputs[:1]])
+        times = self._times(tally)
+        answers = None
+        for time in times.tolist():
+            answer = float64(self.subject.respond(sequences[:, : time + 1]))
+            if answers is None:
+                answers = answer.new_zeros(len(sequences), int(times[-1]) + 1, answer.shape[-1])
+            answers[:, time] = answer
+            self.advance(len(x) * (time + 1))
+        assert answers is not None
+        noise = float((answers[-1] - answers[1]).abs().amax())
+        mine = answers[1 : 1 + len(x)]
+        base = answers[:1] if reference is None else answers[1 + len(x) : 1 + 2 * len(x)]
+        self._read(tally, x, amplitude, mine, base, noise)
+
+    def _times(self, tally: Tally) -> torch.Tensor:
+        later, earlier = tally.query.moments(tally.lags, self.setting.horizon)
+        before = tally.query.prefix(self.setting.horizon)
+        extra = torch.tensor([before - 2, before - 1] if before >= 2 else [], dtype=torch.long)
+        return torch.cat([later, later if earlier is None else earlier, extra]).unique()
+
+
+def float64(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor in float64, on its own device where that device has float64."""
+    if tensor.device.type == "mps":
+        tensor = tensor.cpu()
+    return tensor.to(torch.float64)

@@ -1,0 +1,166 @@
+"""The options of the commands, each with its environment variable."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+SMALLEST_HORIZON = 8
+LARGEST_HORIZON = 1_048_576
+
+SourceText = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="A checkpoint file or folder, demo:NAME, a hub id (org/name), or timm:NAME.",
+        show_default=False,
+    ),
+]
+Horizon = Annotated[
+    int,
+    typer.Option(
+        min=SMALLEST_HORIZON,
+        max=LARGEST_HORIZON,
+        metavar="N",
+        envvar="MEMAUDIT_HORIZON",
+        show_envvar=False,
+        help="Lags to measure.",
+    ),
+]
+Queries = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--query",
+        metavar="NAME",
+        envvar="MEMAUDIT_QUERY",
+        show_envvar=False,
+        help="A memory function to measure; may be repeated (default: all three).",
+    ),
+]
+Probes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--probe",
+        metavar="NAME",
+        envvar="MEMAUDIT_PROBE",
+        show_envvar=False,
+        help="A further measurement; may be repeated (default: assumptions).",
+    ),
+]
+Adapter = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        envvar="MEMAUDIT_ADAPTER",
+        show_envvar=False,
+        help="The adapter to open the source with.",
+    ),
+]
+Device = Annotated[
+    str,
+    typer.Option(
+        envvar="MEMAUDIT_DEVICE", show_envvar=False, help="auto, cpu, cuda, cuda:1, mps, xpu."
+    ),
+]
+Dtype = Annotated[
+    str,
+    typer.Option(
+        envvar="MEMAUDIT_DTYPE",
+        show_envvar=False,
+        help="auto, float64, float32, bfloat16, float16.",
+    ),
+]
+Revision = Annotated[
+    str | None,
+    typer.Option(
+        envvar="MEMAUDIT_REVISION",
+        show_envvar=False,
+        help="Branch, tag or commit of a hub repository.",
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        envvar="MEMAUDIT_SET",
+        show_envvar=False,
+        help="An option of the adapter or of the audit; may be repeated.",
+    ),
+]
+Seed = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        metavar="N",
+        envvar="MEMAUDIT_SEED",
+        show_envvar=False,
+        help="Seed of the random probes.",
+    ),
+]
+Offline = Annotated[
+    bool,
+    typer.Option("--offline", envvar="MEMAUDIT_OFFLINE", show_envvar=False, help="Use no network."),
+]
+Quick = Annotated[
+    bool,
+    typer.Option(
+        "--quick", envvar="MEMAUDIT_QUICK", show_envvar=False, help="Fewer probes, sooner done."
+    ),
+]
+Thorough = Annotated[
+    bool,
+    typer.Option(
+        "--thorough",
+        envvar="MEMAUDIT_THOROUGH",
+        show_envvar=False,
+        help="More probes, tighter bounds.",
+    ),
+]
+JsonFile = Annotated[
+    str | None,
+    typer.Option(
+        "--json",
+        metavar="FILE",
+        envvar="MEMAUDIT_JSON",
+        show_envvar=False,
+        help="Write the JSON report; - is stdout, which then holds nothing else.",
+    ),
+]
+Reports = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--report",
+        metavar="NAME=FILE",
+        envvar="MEMAUDIT_REPORT",
+        show_envvar=False,
+        help="Write a report in a format of `memaudit list reports`; may be repeated.",
+    ),
+]
+FailOn = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fail-on",
+        metavar="LEVEL|CODE",
+        envvar="MEMAUDIT_FAIL_ON",
+        show_envvar=False,
+        help="Exit with 1 at a finding of that level (note, warning, error) or above, "
+        "or of that code; may be repeated.",
+    ),
+]
+NoProgress = Annotated[
+    bool,
+    typer.Option(
+        "--no-progress",
+        envvar="MEMAUDIT_NO_PROGRESS",
+        show_envvar=False,
+        help="Show no progress bar.",
+    ),
+]
+Debug = Annotated[
+    bool,
+    typer.Option(
+        "--debug", envvar="MEMAUDIT_DEBUG", show_envvar=False, help="Show tracebacks and warnings."
+    ),
+]

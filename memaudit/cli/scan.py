@@ -1,0 +1,51 @@
+"""`memaudit scan`: audit one model."""
+
+from __future__ import annotations
+
+import typer
+
+from memaudit.cli import options
+
+
+def scan(
+    source: options.SourceText,
+    *,
+    horizon: options.Horizon = 512,
+    query: options.Queries = None,
+    probe: options.Probes = None,
+    adapter: options.Adapter = None,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    revision: options.Revision = None,
+    settings: options.Settings = None,
+    seed: options.Seed = 0,
+    offline: options.Offline = False,
+    quick: options.Quick = False,
+    thorough: options.Thorough = False,
+    json_file: options.JsonFile = None,
+    report: options.Reports = None,
+    fail_on: options.FailOn = None,
+    no_progress: options.NoProgress = False,
+    debug: options.Debug = False,
+) -> None:
+    """Audit a model: how long does it remember, and how does that memory decay?
+
+    Exit codes: 0 clean, 1 a gate was hit, 2 bad arguments, 3 source refused,
+
+    4 incomplete, 5 the machine failed, 130 interrupted.
+    """
+    from memaudit.cli.scanning import checked_order, perform
+
+    choice = {"adapter": adapter, "device": device, "dtype": dtype, "revision": revision}
+    order = checked_order(
+        source,
+        arguments={"horizon": horizon, "seed": seed, **choice},
+        queries=query or (),
+        probes=probe or (),
+        settings=settings or (),
+        levels={"quick": quick, "thorough": thorough},
+        json_file=json_file,
+        reports=report or (),
+        fail_on=fail_on or (),
+    )
+    raise typer.Exit(perform(order, offline=offline, progress=not no_progress, debug=debug))

@@ -1,0 +1,161 @@
+"""What `memaudit scan` does: check everything, audit, write, decide about the exit code."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from memaudit import registry
+from memaudit.cli.gates import Gate, first_hit, parse_gates
+from memaudit.cli.output import console, say, show
+from memaudit.cli.progress import progress_bar
+from memaudit.cli.settings import parse_settings
+from memaudit.cli.targets import Target, parse_targets, write_targets
+from memaudit.errors import ArgumentError, MachineError, MemauditError, clean, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from memaudit.results import Report
+
+CLEAN, GATE, INCOMPLETE, INTERRUPTED = 0, 1, 4, 130
+DEVICES = ("auto", "cpu", "cuda", "mps", "xpu")
+#: torch takes seeds as signed 64-bit integers.
+LARGEST_SEED = 2**63 - 1
+DTYPES = ("auto", "float64", "float32", "bfloat16", "float16", "fp64", "fp32", "bf16", "fp16")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A scan whose arguments have all been checked."""
+
+    source: str
+    arguments: Mapping[str, Any]
+    targets: tuple[Target, ...]
+    gates: tuple[Gate, ...]
+
+
+def checked_order(
+    source: str,
+    *,
+    arguments: Mapping[str, Any],
+    queries: Sequence[str],
+    probes: Sequence[str],
+    settings: Sequence[str],
+    levels: Mapping[str, bool],
+    json_file: str | None,
+    reports: Sequence[str],
+    fail_on: Sequence[str],
+) -> Order:
+    """The order, or the first thing that is wrong with it, before any work starts."""
+    from memaudit.loading.source import parse_source
+
+    _check_device(arguments["device"])
+    _check_dtype(arguments["dtype"])
+    if arguments["seed"] > LARGEST_SEED:
+        raise ArgumentError(f"--seed is at most {LARGEST_SEED}")
+    if arguments["adapter"] is not None:
+        registry.find("adapters", arguments["adapter"])
+    everything = {
+        **parse_settings(settings),
+        **arguments,
+        "level": _level(levels),
+        "queries": _known("queries", queries),
+        "probes": _known("probes", probes),
+    }
+    gates = parse_gates(fail_on)
+    targets = parse_targets(reports, json_file)
+    parse_source(source)
+    return Order(source, everything, targets, gates)
+
+
+def perform(order: Order, *, offline: bool, progress: bool, debug: bool) -> int:
+    """Audit, write the reports and give back the exit code."""
+    if offline:  # huggingface_hub reads it when it is imported
+        os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
+    try:
+        with _calm(debug=debug), progress_bar(wanted=progress) as advance:
+            report, interrupted = _audit(order, advance)
+    except KeyboardInterrupt:
+        say("interrupted before anything was measured")
+        return INTERRUPTED
+    except MemauditError as error:
+        raise error.at(order.source) from error
+    failure = write_targets(order.targets, report)
+    if all(target.path is not None for target in order.targets):
+        from memaudit.reports.terminal import Terminal
+
+        sheet = console()
+        show(Terminal().for_console(sheet, report), on=sheet)
+    if failure is not None:
+        raise failure
+    return _verdict(order, report, interrupted=interrupted)
+
+
+def _audit(order: Order, advance: Any) -> tuple[Report, bool]:
+    try:
+        from memaudit import audit
+    except ImportError as error:
+        if (error.name or "").startswith("memaudit"):
+            raise
+        fact = f"a required package does not import: {clean(error)}"
+        raise MachineError("E_PLUGIN", fact, hint="see memaudit doctor", stage="import") from error
+    try:
+        return audit.scan(order.source, progress=advance, **order.arguments), False
+    except audit.Interrupted as stop:
+        return stop.report, True
+
+
+def _verdict(order: Order, report: Report, *, interrupted: bool) -> int:
+    if interrupted:
+        say("interrupted; the report holds what was measured until then")
+        return INTERRUPTED
+    hit = first_hit(order.gates, report.findings)
+    if hit is not None:
+        gate, finding = hit
+        where = f" at {finding.where}" if finding.where else ""
+        say(f"gate --fail-on {gate.word} was hit by {finding.code} {finding.name}{where}")
+        return GATE
+    if not report.complete:
+        say("the audit is incomplete; the report holds what was measured")
+        return INCOMPLETE
+    return CLEAN
+
+
+@contextmanager
+def _calm(*, debug: bool) -> Iterator[None]:
+    """Keep the warnings and bars of other libraries off the terminal, unless debugging."""
+    with warnings.catch_warnings():
+        if not debug:
+            warnings.simplefilter("ignore")
+            os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+            os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+        yield
+
+
+def _check_device(device: str) -> None:
+    kind, _, number = device.partition(":")
+    if kind not in DEVICES or (number and not number.isdecimal()) or device.endswith(":"):
+        raise ArgumentError(f"unknown device {clean(device)!r}", hint=nearest(kind, DEVICES))
+
+
+def _check_dtype(dtype: str) -> None:
+    if dtype not in DTYPES:
+        raise ArgumentError(f"unknown dtype {clean(dtype)!r}", hint=nearest(dtype, DTYPES))
+
+
+def _level(levels: Mapping[str, bool]) -> str:
+    asked = [name for name, wanted in levels.items() if wanted]
+    if len(asked) > 1:
+        raise ArgumentError("--quick and --thorough contradict each other", hint="give one of them")
+    return asked[0] if asked else "standard"
+
+
+def _known(kind: str, names: Sequence[str]) -> tuple[str, ...] | None:
+    """The names once each, in their order; None leaves the choice to the audit."""
+    for name in names:
+        registry.find(kind, name)
+    return tuple(dict.fromkeys(names)) or None

@@ -1,0 +1,79 @@
+"""Where the rules look: groups of curves, failed assumptions, and numbers as words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from memaudit.results import Assumption, Curve, Report
+
+
+def groups(report: Report) -> Iterator[tuple[str, Mapping[str, Curve]]]:
+    """The curves by place: every layer when layers were audited, else the whole model.
+
+    For a host model `report.memory` repeats curves of its layers, so only one of the two is read.
+    """
+    if report.layers:
+        yield from report.layers.items()
+    else:
+        yield "", report.memory
+
+
+def matching(
+    report: Report, wanted: Callable[[Curve], bool]
+) -> Iterator[tuple[str, dict[str, Curve]]]:
+    """The places with at least one curve of that sort, and these curves by query."""
+    for where, curves in groups(report):
+        found = {query: curve for query, curve in curves.items() if wanted(curve)}
+        if found:
+            yield where, found
+
+
+def failed(report: Report, name: str) -> Iterator[Assumption]:
+    """The measurements in which an assumption does not hold."""
+    return (item for item in report.assumptions if item.name == name and item.holds is False)
+
+
+def holds(report: Report, name: str, where: str) -> bool | None:
+    """Whether an assumption holds at a place; None when nobody measured it there.
+
+    A measurement without a place speaks for the whole model.
+    """
+    found = [a.holds for a in report.assumptions if a.name == name and a.where in ("", where)]
+    if False in found:
+        return False
+    return True if True in found else None
+
+
+def measured(assumption: Assumption) -> str:
+    """The residual beside its tolerance, and the note that the probe left."""
+    text = ""
+    if assumption.residual is not None and assumption.tolerance is not None:
+        text = f" (residual {assumption.residual:.2g}, tolerance {assumption.tolerance:.2g})"
+    return text + (f": {assumption.note}" if assumption.note else "")
+
+
+def last_lag(curve: Curve) -> int:
+    """The last lag that was measured; 0 when there is none."""
+    return int(curve.lags[-1]) if len(curve.lags) else 0
+
+
+def span(curve: Curve) -> str:
+    """The lags that the verdict rests on, in words."""
+    if curve.decay.window is not None:
+        return f"lags {curve.decay.window[0]} to {curve.decay.window[1]}"
+    if not len(curve.lags):
+        return "no lag"
+    return f"lags {int(curve.lags[0])} to {last_lag(curve)}"
+
+
+def bracket(interval: tuple[float, float] | None) -> str:
+    """An interval in brackets with a space before it, or nothing."""
+    return "" if interval is None else f" [{interval[0]:.4g}, {interval[1]:.4g}]"
+
+
+def each(curves: Mapping[str, Curve], sentence: Callable[[Curve], str]) -> str:
+    """One clause per query: `heaviside: …; impulse: …`."""
+    return "; ".join(f"{query}: {sentence(curve)}" for query, curve in curves.items())

@@ -1,0 +1,33 @@
+"""Running every registered rule over a report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memaudit import registry
+from memaudit.errors import MachineError
+from memaudit.results import SEVERITIES, Finding
+
+if TYPE_CHECKING:
+    from memaudit.results import Report
+
+
+def judge(report: Report) -> tuple[Finding, ...]:
+    """Every finding, the gravest first, then by code and place."""
+    found: list[Finding] = []
+    for name in registry.available("findings"):
+        found.extend(_findings(name, report))
+    return tuple(sorted(found, key=_order))
+
+
+def _findings(name: str, report: Report) -> tuple[Finding, ...]:
+    try:
+        rule = registry.build("findings", name)
+    except MachineError as error:  # a stranger's rule is broken: said, and the others still judge
+        return (Finding(error.code, "broken-rule", "warning", error.fact, error.hint, name),)
+    return tuple(rule.check(report))
+
+
+def _order(finding: Finding) -> tuple[int, str, str]:
+    gravity = SEVERITIES.index(finding.severity) if finding.severity in SEVERITIES else 0
+    return -gravity, finding.code, finding.where

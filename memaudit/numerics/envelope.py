@@ -1,0 +1,76 @@
+"""Upper envelope of a memory curve, and the lags at which it falls below a level."""
+
+from __future__ import annotations
+
+import numpy as np
+
+#: A value counts as signal from ten times the measured floor on.
+SIGNAL_OVER_FLOOR = 10.0
+#: A tail this close to the floor (as a factor) may be rounding noise that the floor missed.
+SUSPECT_FACTOR = 1e4
+#: Median |log step| of consecutive values beyond which a tail is rough: noise, not decay.
+ROUGH_STEP = 0.2
+
+
+def envelope(values: np.ndarray) -> np.ndarray:
+    """Supremum of the values from each lag on, so that oscillation does not look like decay."""
+    return np.maximum.accumulate(values[::-1])[::-1]
+
+
+def noise_floor(values: np.ndarray, floor: float) -> float:
+    """The floor, raised to the level of a rough tail just above it.
+
+    eps·max|y| bounds the rounding of the last addition only; states much larger than the output
+    cancel to more noise. A tail of the last quarter that jumps about near the floor is such noise.
+    """
+    tail = values[-max(len(values) // 4, 8) :]
+    tail = tail[tail > 0]
+    if floor <= 0 or len(tail) < 8 or tail.max() > SUSPECT_FACTOR * floor:
+        return floor
+    rough = float(np.median(np.abs(np.diff(np.log(tail)))))
+    if rough < ROUGH_STEP or tail.max() <= SIGNAL_OVER_FLOOR * floor:
+        return floor
+    return float(np.quantile(tail, 0.95))
+
+
+def horizon(lags: np.ndarray, values: np.ndarray, level: float) -> int | None:
+    """The lag from which the envelope stays below `level`, or None when the window ends first.
+
+    An oscillating curve may end its window in a dip; there the quiet stretch must be at least
+    as long as the longest dip before it.
+    """
+    if len(values) == 0:
+        return None
+    below = envelope(values) < level
+    if not below.any():
+        return None
+    first = int(np.argmax(below))
+    quiet = len(values) - first
+    if quiet <= _longest_dip(values[:first], level):
+        return None
+    return int(lags[first])
+
+
+def half_lag(lags: np.ndarray, values: np.ndarray) -> float | None:
+    """Lags from the largest value until the envelope has halved, interpolated in the logarithm."""
+    if len(values) == 0 or values.max() <= 0:
+        return None
+    peak = int(np.argmax(values))
+    env = envelope(values)
+    below = env <= env[peak] / 2
+    if not below.any():
+        return None
+    after = int(np.argmax(below))
+    high, low = env[after - 1], env[after]
+    if low <= 0:
+        return float(lags[after] - lags[peak])
+    share = np.log(high / (env[peak] / 2)) / np.log(high / low)
+    return float(lags[after - 1] + share * (lags[after] - lags[after - 1]) - lags[peak])
+
+
+def _longest_dip(values: np.ndarray, level: float) -> int:
+    longest = current = 0
+    for low in values < level:
+        current = current + 1 if low else 0
+        longest = max(longest, current)
+    return longest

@@ -1,0 +1,101 @@
+"""Probe vectors: the directions and amplitudes over which the supremum is searched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+#: level → (exponents of the amplitudes 2^k, basis directions, sign directions, Gaussian ones).
+LEVELS: dict[str, tuple[tuple[int, ...], int, int, int]] = {
+    "quick": ((-6, 0, 6), 1, 1, 1),
+    "standard": ((-6, -3, 0, 3, 6), 4, 2, 2),
+    "thorough": (tuple(range(-6, 7)), 16, 8, 8),
+}
+#: All basis vectors are fed once up to this width: they give a linear model's supremum exactly.
+WIDEST_SWEEP = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """Probe vectors x (P,D), the amplitude of each, and how many at the front sweep the basis."""
+
+    x: torch.Tensor
+    amplitude: torch.Tensor
+    sweep: int
+
+
+def seeded(seed: int) -> torch.Generator:
+    """A generator of its own: the global one is nobody's business here."""
+    return torch.Generator().manual_seed(seed)
+
+
+def probe_vectors(
+    width: int,
+    *,
+    level: str,
+    generator: torch.Generator,
+    amplitudes: tuple[float, ...] | None = None,
+    natural: torch.Tensor | None = None,
+) -> Probes:
+    """The basis at amplitude 1, then every direction at every amplitude, in float64 on the CPU.
+
+    Directions have sup-norm 1: ones, minus ones, basis, random signs, Gaussian. `natural` rows
+    (real embeddings) join at their own size.
+    """
+    exponents, basis, signs, gaussian = LEVELS[level]
+    sizes = amplitudes or tuple(2.0**k for k in exponents)
+    rows = _directions(width, basis, signs, gaussian, generator)
+    sweep = torch.eye(width, dtype=torch.float64) if width <= WIDEST_SWEEP else rows[:0]
+    # Sizes vary slowest, unit size first: an interrupted audit has the whole circle at size one.
+    sizes = tuple(sorted(sizes, key=lambda size: (size != 1.0, size)))
+    x = torch.cat([sweep, *(size * rows for size in sizes)])
+    amplitude = [torch.ones(len(sweep)), *(torch.full((len(rows),), size) for size in sizes)]
+    if natural is not None:
+        natural = natural.to("cpu", torch.float64)
+        x = torch.cat([x, natural])
+        amplitude.append(torch.ones(len(natural)))
+    return Probes(x, torch.cat(amplitude).to(torch.float64), len(sweep))
+
+
+def ones_probe(width: int) -> Probes:
+    """The single vector x = 1 of the Universal paper."""
+    return Probes(torch.ones(1, width, dtype=torch.float64), torch.ones(1, dtype=torch.float64), 0)
+
+
+def random_probe(width: int, generator: torch.Generator) -> Probes:
+    """One Gaussian vector, as the authors' public script draws it."""
+    x = torch.randn(1, width, dtype=torch.float64, generator=generator)
+    return Probes(x, torch.ones(1, dtype=torch.float64), 0)
+
+
+def pulse(x: torch.Tensor, *, on: int, length: int) -> torch.Tensor:
+    """Sequences (P,length,D) that hold x for the first `on` steps and are zero afterwards."""
+    sequence = x.new_zeros(len(x), length, x.shape[-1])
+    sequence[:, :on] = x[:, None]
+    return sequence
+
+
+def lag_grid(horizon: int, *, dense: int = 24, per_octave: int = 8) -> torch.Tensor:
+    """Lags 0 … horizon-1: all of the first ones, then geometric, always with the last one."""
+    lags = set(range(min(dense, horizon)))
+    value = float(dense)
+    while value < horizon:
+        lags.add(int(value))
+        value *= 2 ** (1 / per_octave)
+    lags.add(horizon - 1)
+    return torch.tensor(sorted(lags))
+
+
+def _directions(
+    width: int, basis: int, signs: int, gaussian: int, generator: torch.Generator
+) -> torch.Tensor:
+    ones = torch.ones(1, width, dtype=torch.float64)
+    if width == 1:
+        return torch.cat([ones, -ones])
+    picked = torch.linspace(0, width - 1, min(basis, width)).round().long()
+    flips = torch.randint(0, 2, (signs, width), generator=generator, dtype=torch.int64)
+    bell = torch.randn(gaussian, width, generator=generator, dtype=torch.float64)
+    bell = bell / bell.abs().amax(1, keepdim=True)
+    rows = [ones, -ones, torch.eye(width, dtype=torch.float64)[picked], 2.0 * flips - 1.0, bell]
+    return torch.cat(rows)

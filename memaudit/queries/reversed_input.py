@@ -1,0 +1,52 @@
+"""The reversed query: how fast a settled answer falls apart once its input is gone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+from memaudit.contracts import AbstractQuery
+
+if TYPE_CHECKING:
+    import torch
+
+#: The prefix grows by this factor while the state has not settled, up to the last one.
+GROWTH, LONGEST_PREFIX = 4, 16
+
+
+@dataclass(frozen=True, slots=True)
+class ReversedInput(AbstractQuery):
+    """How fast does a settled answer fall apart once its input is gone?
+
+    Feeds u_t = x for -K <= t < 0 and zeros for t >= 0, and reads rho(t) = y_{t+1} - y_t. One run
+    gives every lag, so the cost is linear in the horizon. A linear model need not settle in the
+    K steps: subtracting the step that goes on removes what is still on its way, exactly.
+    """
+
+    name = "reversed"
+    summary = "a long step that ends; change of the answer from one lag to the next"
+
+    windows: int = 1
+
+    def prefix(self, horizon: int) -> int:
+        return self.windows * (horizon + 1)
+
+    def inputs(self, x: torch.Tensor, horizon: int) -> torch.Tensor:
+        from memaudit.numerics.signals import pulse
+
+        before = self.prefix(horizon)
+        return pulse(x, on=before, length=before + horizon + 1)
+
+    def reference(self, x: torch.Tensor, horizon: int, *, linear: bool) -> torch.Tensor | None:
+        if not linear:
+            return None
+        return x[:, None].expand(-1, self.prefix(horizon) + horizon + 1, -1)
+
+    def moments(self, lags: torch.Tensor, horizon: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+        start = self.prefix(horizon)
+        return lags + start + 1, lags + start
+
+    def lengthened(self, horizon: int) -> Self | None:
+        if self.windows * GROWTH > LONGEST_PREFIX:
+            return None
+        return replace(self, windows=self.windows * GROWTH)

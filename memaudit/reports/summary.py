@@ -1,0 +1,85 @@
+"""The head and the foot of the terminal report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from memaudit.errors import clean
+from memaudit.results import Status
+
+if TYPE_CHECKING:
+    from memaudit.results import Report
+
+PARTIAL = "PARTIAL REPORT: the audit was cut short; this is what was measured before."
+
+
+def header(report: Report) -> Group:
+    """What was audited; a partial report says so in its first line."""
+    subject = report.subject
+    lines: list[Text | Table] = []
+    if not report.complete:
+        lines.append(Text(PARTIAL, style="bold red"))
+    for error in report.errors:
+        where = f" ({error['stage']})" if error.get("stage") else ""
+        hint = f"; {error['hint']}" if error.get("hint") else ""
+        fact = f"{error.get('code', '')}{where}: {error.get('message', '')}{hint}"
+        lines.append(Text(clean(fact), style="red"))
+    title = Text("memaudit ", style="bold")
+    lines.append(title.append(clean(subject.source)))
+    rows = {
+        "model": subject.description,
+        "family": f"{subject.family} (adapter {subject.adapter})",
+        "parameters": f"{subject.parameters:,}, {percent(subject.coverage)} of them run",
+        "run as": f"{subject.dtype} on {subject.device}",
+        "notes": "; ".join(subject.notes),
+    }
+    lines.append(pairs({key: value for key, value in rows.items() if value}))
+    return Group(*lines)
+
+
+def footer(report: Report) -> Group:
+    """The settings that were assumed, then time and versions in one line."""
+    lines: list[Text | Table] = []
+    if report.subject.assumed:
+        lines += [Text("Assumed settings", style="bold underline"), pairs(report.subject.assumed)]
+        lines += [Text("")]
+    return Group(*lines, Text(" | ".join(_last_line(report)), style="dim"))
+
+
+def statuses(report: Report) -> list[Text]:
+    """A sentence for every curve that is not simply measured."""
+    told = [
+        f"{clean(query)}: {curve.status.value}"
+        for query, curve in report.memory.items()
+        if curve.status is not Status.OK
+    ]
+    return [Text("\n".join(told))] if told else []
+
+
+def pairs(rows: dict[str, str]) -> Table:
+    """Names and values in two columns; values are wrapped, never cut."""
+    made = Table.grid(padding=(0, 2, 0, 0))
+    made.add_column(no_wrap=True)
+    made.add_column(overflow="fold")
+    for key, value in rows.items():
+        made.add_row(Text(clean(key)), Text(clean(value, limit=1200)))
+    return made
+
+
+def percent(share: float) -> str:
+    """A share in percent; what is not all of it never rounds up to 100 %."""
+    if share >= 1.0:
+        return "100 %"
+    return f"{min(100 * share, 99.9):.1f} %"
+
+
+def _last_line(report: Report) -> list[str]:
+    parts = [f"{clean(stage)} {seconds:.1f} s" for stage, seconds in report.timing.items()]
+    parts += [f"{clean(key)} {clean(value)}" for key, value in report.environment.items()]
+    keys = ("horizon", "seed", "level")
+    settings = [f"{key} {clean(report.settings[key])}" for key in keys if key in report.settings]
+    return settings + parts

@@ -1,0 +1,91 @@
+"""The report on a terminal: the verdict first, then the evidence, then the findings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from io import StringIO
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.console import Console, Group
+from rich.text import Text
+
+from memaudit.contracts import AbstractReportFormat
+from memaudit.reports.findings_list import findings_list
+from memaudit.reports.plots import plots
+from memaudit.reports.summary import footer, header, statuses
+from memaudit.reports.tables import assumptions_table, layers_table, verdict_table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from memaudit.results import Report
+
+WIDTH = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal(AbstractReportFormat):
+    """The report for a person in front of a terminal, or in a log file."""
+
+    name: ClassVar[str] = "terminal"
+    summary: ClassVar[str] = "tables and curves for a terminal, as plain text in a file"
+    suffix: ClassVar[str] = ".txt"
+
+    def render(self, report: Report) -> str:
+        """Plain text, 80 characters wide, without colours."""
+        sheet = StringIO()
+        console = Console(
+            file=sheet,
+            width=WIDTH,
+            color_system=None,
+            force_terminal=False,
+            force_jupyter=False,
+            legacy_windows=False,
+            highlight=False,
+            _environ={},
+        )
+        console.print(self.renderable(report, width=WIDTH))
+        lines = sheet.getvalue().splitlines()
+        return "\n".join(line.rstrip() for line in lines) + "\n"
+
+    def print_to(self, console: Console, report: Report) -> None:
+        """Show the report on a console, in its width and in letters that it can show."""
+        console.print(self.for_console(console, report))
+
+    def for_console(self, console: Console, report: Report) -> RenderableType:
+        """The whole report for rich, as that console can show it."""
+        ascii_only = not can_show_braille(console)
+        return self.renderable(report, width=console.width, ascii_only=ascii_only)
+
+    def renderable(
+        self, report: Report, *, width: int = WIDTH, ascii_only: bool = False
+    ) -> RenderableType:
+        """The whole report for rich."""
+        blocks: list[RenderableType] = [header(report)]
+        if report.memory:
+            table = verdict_table(report.memory, width=width, ascii_only=ascii_only)
+            blocks += [_titled("Memory", table), *statuses(report)]
+            blocks += [plots(report, width=width, ascii_only=ascii_only)]
+        else:
+            blocks += [Text("No curve was measured.")]
+        if report.layers:
+            blocks += [_titled("Layers", layers_table(report, ascii_only=ascii_only))]
+        if report.assumptions:
+            table = assumptions_table(report.assumptions, ascii_only=ascii_only)
+            blocks += [_titled("Assumptions", table)]
+        blocks += [_titled("Findings", findings_list(report)), footer(report)]
+        spaced = [part for block in blocks for part in (block, Text(""))]
+        return Group(*spaced[:-1])
+
+
+def can_show_braille(console: Console) -> bool:
+    """Whether the letters of the plots exist in the encoding of a console."""
+    try:
+        "⣿┤└─".encode(console.encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return not console.legacy_windows
+
+
+def _titled(title: str, body: RenderableType) -> Group:
+    return Group(Text(title, style="bold underline"), body)

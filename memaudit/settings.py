@@ -1,0 +1,56 @@
+"""The measuring options of an audit: told apart from the opening ones, and checked first."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from memaudit.contracts import Setting
+from memaudit.errors import ArgumentError, clean, nearest
+
+SHORTEST, LONGEST = 8, 1_048_576
+OPENING = ("adapter", "device", "dtype", "revision")
+MEASURING = ("level", "normalization", "amplitudes", "epsilon")
+
+
+def split_options(
+    *, horizon: int, seed: int, options: dict[str, Any]
+) -> tuple[Setting, dict[str, Any]]:
+    """The setting of the audit, and the options that go to `load`."""
+    measuring = {name: options[name] for name in MEASURING if name in options}
+    if "amplitudes" in measuring and measuring["amplitudes"] is not None:
+        measuring["amplitudes"] = _amplitudes(measuring["amplitudes"])
+    opening = {name: value for name, value in options.items() if name not in MEASURING}
+    return Setting(horizon=horizon, seed=seed, **measuring), opening
+
+
+def check_setting(setting: Setting) -> None:
+    """Refuse what cannot be measured, before any work starts."""
+    from memaudit.numerics.memory import NORMALIZATIONS
+    from memaudit.numerics.signals import LEVELS
+
+    _whole("horizon", setting.horizon, SHORTEST, LONGEST)
+    _whole("seed", setting.seed, 0, 2**63 - 1)
+    _known("level", setting.level, LEVELS)
+    _known("normalization", setting.normalization, NORMALIZATIONS)
+    if not isinstance(setting.epsilon, float) or not 0 < setting.epsilon < 1:
+        raise ArgumentError(f"epsilon is {setting.epsilon!r}", hint="take a number between 0 and 1")
+
+
+def _whole(name: str, value: Any, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        hint = f"take a whole number from {low} to {high}"
+        raise ArgumentError(f"{name} is {clean(value)}", hint=hint)
+
+
+def _known(name: str, value: Any, known: dict[str, Any]) -> None:
+    if value not in known:
+        raise ArgumentError(f"unknown {name} {clean(value)!r}", hint=nearest(str(value), known))
+
+
+def _amplitudes(value: Any) -> tuple[float, ...]:
+    values = value if isinstance(value, list | tuple) else [value]
+    good = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+    if not values or not good or not all(math.isfinite(v) and v > 0 for v in values):
+        raise ArgumentError(f"amplitudes are {clean(value)}", hint="give positive numbers")
+    return tuple(float(v) for v in values)

@@ -1,0 +1,171 @@
+"""What one query has heard so far, probe by probe, and the curve that follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from memaudit.numerics import memory
+from memaudit.numerics.decay import FEWEST_LAGS, classify
+from memaudit.numerics.envelope import SIGNAL_OVER_FLOOR, half_lag, horizon, noise_floor
+from memaudit.numerics.memory import Supremum
+from memaudit.results import Curve, Decay, Status
+
+if TYPE_CHECKING:
+    from memaudit.contracts import AbstractQuery
+
+#: Basis readings are kept for the linear supremum up to this many numbers (256 MB).
+MOST_BASIS_NUMBERS = 2**25
+
+
+@dataclass(slots=True)
+class Tally:
+    """The readings of one query; chunks of probes are added as they come in."""
+
+    query: AbstractQuery
+    lags: torch.Tensor
+    normalization: str
+    rounding: float
+    sweep: int
+    values: list[torch.Tensor] = field(default_factory=list)
+    floors: list[torch.Tensor] = field(default_factory=list)
+    amplitudes: list[torch.Tensor] = field(default_factory=list)
+    basis: list[torch.Tensor] = field(default_factory=list)
+    drift: float = 0.0
+    linear: bool = True
+
+    def add(
+        self,
+        x: torch.Tensor,
+        amplitude: torch.Tensor,
+        readings: torch.Tensor,
+        *,
+        loudest: torch.Tensor,
+        noise: float,
+        drift: torch.Tensor | None,
+    ) -> None:
+        """Take in a chunk: readings (P,n,M), largest |answer|, last step before lag 0."""
+        norm = memory.normalizer(x, self.normalization)
+        self.values.append((memory.magnitude(readings, self.normalization) / norm[:, None]).cpu())
+        self.floors.append(((noise + self.rounding * loudest) / norm).cpu())
+        self.amplitudes.append(amplitude.cpu())
+        if drift is not None:
+            self.drift = max(self.drift, float(torch.nan_to_num(drift / norm).amax()))
+        self._superpose(x, readings, loudest)
+
+    def _superpose(self, x: torch.Tensor, readings: torch.Tensor, loudest: torch.Tensor) -> None:
+        have = sum(len(block) for block in self.basis)
+        missing = min(self.sweep - have, len(readings))
+        if missing > 0:
+            self.basis.append(readings[:missing].cpu())
+        if self.sweep == 0 or have + max(missing, 0) < self.sweep or not self.linear:
+            self.linear &= self.sweep > 0
+            return
+        rest, basis = readings[max(missing, 0) :], torch.cat(self.basis)
+        self.basis = [basis]
+        if basis.numel() > MOST_BASIS_NUMBERS:
+            self.linear = False
+        elif len(rest):
+            off = memory.superposition_residual(rest.cpu(), x[max(missing, 0) :].cpu(), basis)
+            limit = memory.LINEAR_ROUNDINGS * self.rounding * loudest[max(missing, 0) :].cpu()
+            self.linear = bool((off <= limit).all())
+
+    def settled(self, epsilon: float) -> bool:
+        """Whether the last step of the prefix was small beside the readings after it."""
+        if not self.values:
+            return True
+        largest = float(torch.nan_to_num(torch.cat(self.values), posinf=0.0).amax())
+        return self.drift <= epsilon * largest
+
+    def curve(self, *, epsilon: float, prefix: int, interrupted: bool, unsettled: bool) -> Curve:
+        """The curve over all probes heard, and the verdict on it."""
+        values, floors = torch.cat(self.values), torch.cat(self.floors)
+        finite = torch.isfinite(values).all(0)
+        end = len(finite) if bool(finite.all()) else int(torch.argmin(finite.int()))
+        floors = torch.nan_to_num(floors, nan=0.0, posinf=0.0)
+        exact = self._exact(end)
+        if end == 0:
+            top = Supremum(values[0, :0], values[0, :0], 0.0)
+        elif exact:
+            top = memory.linear_supremum(self.basis[0][:, :end], floors[: self.sweep])
+        else:
+            top = memory.supremum(values[:, :end], floors)
+        edge = not exact and memory.at_edge(values[:, :end], torch.cat(self.amplitudes), floors)
+        status = _status(end < len(finite), interrupted=interrupted, unsettled=unsettled)
+        lags = self.lags[:end].numpy()
+        return _judged(
+            Curve(
+                query=self.query.name,
+                normalization=self.normalization,
+                lags=lags,
+                values=top.values.numpy(),
+                median=top.median.numpy(),
+                floor=noise_floor(top.values.numpy(), top.floor) if end else 0.0,
+                status=status,
+                decay=Decay("undetermined"),
+                horizon=None,
+                half_life=None,
+                epsilon=epsilon,
+                probes=len(values),
+                exact=exact,
+                at_edge=edge,
+                prefix=prefix or None,
+            ),
+            first=self.query.first_lag,
+        )
+
+    def _exact(self, end: int) -> bool:
+        swept = sum(len(block) for block in self.basis) == self.sweep > 0
+        worst_output = self.normalization in ("iatn", "stablessm")
+        return end > 0 and swept and self.linear and worst_output and len(self.basis) == 1
+
+
+def _status(diverged: bool, *, interrupted: bool, unsettled: bool) -> Status:
+    if diverged:
+        return Status.DIVERGED
+    if interrupted:
+        return Status.INTERRUPTED
+    return Status.UNSETTLED if unsettled else Status.OK
+
+
+def _judged(curve: Curve, *, first: int) -> Curve:
+    """The curve with its decay, horizon, half-life, and a status where nothing was heard."""
+    memory_part = curve.lags >= first
+    lags, values = curve.lags[memory_part], curve.values[memory_part]
+    if len(lags) == 0:
+        return curve
+    decay = classify(lags, values, curve.floor)
+    status = curve.status
+    heard = values > SIGNAL_OVER_FLOOR * curve.floor
+    if status is Status.OK and not heard.any():
+        status = Status.BELOW_FLOOR
+    elif status is Status.OK and decay.kind == "undetermined" and heard.sum() < FEWEST_LAGS:
+        status = Status.TOO_FEW_LAGS
+    return replace(
+        curve,
+        status=status,
+        decay=decay,
+        horizon=_horizon(curve, decay, lags, values),
+        half_life=_half_life(decay, lags, values),
+    )
+
+
+def _horizon(curve: Curve, decay: Decay, lags: np.ndarray, values: np.ndarray) -> int | None:
+    if decay.kind == "memoryless":
+        return 0
+    if decay.kind in ("persistent", "growing"):
+        return None
+    # Below ten times the floor the envelope is not known any more.
+    level = max(curve.epsilon * float(values.max()), SIGNAL_OVER_FLOOR * curve.floor)
+    return horizon(lags, values, level)
+
+
+def _half_life(decay: Decay, lags: np.ndarray, values: np.ndarray) -> float | None:
+    if decay.kind in ("memoryless", "persistent", "growing"):
+        return None
+    if decay.kind == "exponential" and decay.rate:
+        return float(np.log(2) / decay.rate)
+    return half_lag(lags, values)

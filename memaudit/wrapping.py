@@ -1,0 +1,153 @@
+"""Any callable or module as a subject."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from memaudit.contracts import AbstractSubject
+from memaudit.errors import ArgumentError, SourceError
+from memaudit.loading.digest import digest_tensors
+from memaudit.results import Identity
+
+
+class CallableSubject(AbstractSubject):
+    """A function or module (B,T,D) → (B,T,M), or (B,M) when pooled."""
+
+    def __init__(
+        self,
+        function: Callable[[torch.Tensor], Any],
+        *,
+        input_size: int,
+        pooled: bool,
+        dtype: torch.dtype,
+        device: torch.device,
+        identity: Identity,
+    ) -> None:
+        self.function = function
+        self.input_size = input_size
+        self.pooled = pooled
+        self.dtype = dtype
+        self.device = device
+        self.identity = identity
+
+    def respond(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Call the function without gradients, a module in evaluation mode."""
+        if (
+            not inputs.is_floating_point()
+            or inputs.ndim != 3
+            or inputs.shape[-1] != self.input_size
+        ):
+            raise ArgumentError(
+                f"the input is {tuple(inputs.shape)} of {inputs.dtype}",
+                hint=f"feed floats of shape (B, T, {self.input_size})",
+            )
+        with torch.no_grad(), _evaluation(self.function):
+            answer = self.function(inputs.to(self.device, self.dtype))
+        while isinstance(answer, tuple | list) and answer:
+            answer = answer[0]
+        if not isinstance(answer, torch.Tensor):
+            raise _unusable(f"it answered with {type(answer).__name__}, not with a tensor")
+        _check_shape(answer, inputs, pooled=self.pooled)
+        return answer
+
+
+def wrap(
+    function: Callable[[torch.Tensor], Any],
+    *,
+    input_size: int,
+    pooled: bool = False,
+    dtype: torch.dtype | str | None = None,
+) -> AbstractSubject:
+    """A subject from anything that maps (B,T,D) to (B,T,M), or to (B,M) when pooled.
+
+    Works in float64 unless the module's weights or `dtype` say otherwise. A module is never
+    changed: another dtype is taken by a copy of it.
+    """
+    if not callable(function):
+        raise ArgumentError(f"{type(function).__name__} cannot be called")
+    if isinstance(input_size, bool) or not isinstance(input_size, int) or input_size < 1:
+        raise ArgumentError(f"input_size is {input_size!r}", hint="give the width D of (B, T, D)")
+    tensors = dict(function.state_dict()) if isinstance(function, nn.Module) else {}
+    weights = [t for t in tensors.values() if isinstance(t, torch.Tensor)]
+    floating = [t for t in weights if t.is_floating_point() or t.is_complex()]
+    own = _real_dtype(floating[0].dtype) if floating else torch.float64
+    wanted = _dtype(dtype) or own
+    if floating and wanted != own:
+        function = _converted(function, wanted)
+    return CallableSubject(
+        function,
+        input_size=input_size,
+        pooled=pooled,
+        dtype=wanted,
+        device=floating[0].device if floating else torch.device("cpu"),
+        identity=_identity(function, tensors, wanted, floating),
+    )
+
+
+def _check_shape(answer: torch.Tensor, inputs: torch.Tensor, *, pooled: bool) -> None:
+    batch, length = inputs.shape[:2]
+    lead, form = ((batch,), "(B, M)") if pooled else ((batch, length), "(B, T, M)")
+    if answer.ndim != len(lead) + 1 or tuple(answer.shape[:-1]) != lead or answer.shape[-1] < 1:
+        other = "pooled=True" if answer.ndim == 2 and not pooled else "a function of that form"
+        raise _unusable(
+            f"it answered {tuple(inputs.shape)} by {tuple(answer.shape)}, not by {form}",
+            hint=f"wrap {other}",
+        )
+    if answer.is_complex():
+        raise _unusable("it answered with complex numbers", hint="wrap its real view")
+
+
+def _unusable(fact: str, *, hint: str = "") -> SourceError:
+    return SourceError("E_UNSUPPORTED", fact, hint=hint, stage="respond")
+
+
+@contextmanager
+def _evaluation(function: Any) -> Iterator[None]:
+    """Evaluation mode for the time of a call; every submodule gets its own flag back."""
+    if not isinstance(function, nn.Module):
+        yield
+        return
+    training = [m for m in function.modules() if m.training]
+    for m in training:
+        m.training = False
+    try:
+        yield
+    finally:
+        for m in training:
+            m.training = True
+
+
+def _converted(function: Any, dtype: torch.dtype) -> Any:
+    return copy.deepcopy(function).to(dtype)
+
+
+def _real_dtype(dtype: torch.dtype) -> torch.dtype:
+    return {torch.complex128: torch.float64, torch.complex64: torch.float32}.get(dtype, dtype)
+
+
+def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
+    from memaudit.devices import resolve_dtype
+
+    return None if dtype is None else resolve_dtype(dtype)
+
+
+def _identity(
+    function: Any, tensors: dict[str, Any], dtype: torch.dtype, floating: list[torch.Tensor]
+) -> Identity:
+    name = getattr(function, "__name__", None) or type(function).__name__
+    return Identity(
+        source=name,
+        adapter="wrap",
+        family="module" if isinstance(function, nn.Module) else "callable",
+        parameters=sum(t.numel() for t in floating),
+        dtype=str(dtype).removeprefix("torch."),
+        device=str(floating[0].device) if floating else "cpu",
+        sha256=digest_tensors(tensors) if tensors else "",
+        description=name,
+    )

@@ -1,0 +1,53 @@
+"""The adapter of torch's recurrent layers: files of weights, demos, and modules in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from memaudit.contracts import AbstractAdapter, AbstractSubject, Claim, Request
+from memaudit.errors import MemauditError, SourceError
+from memaudit_rnn.files import FAMILY, open_file
+from memaudit_rnn.keys import find_stacks, is_parametrized
+from memaudit_rnn.modules import open_module, recurrent_layers
+from memaudit_rnn.settings import OPTIONS, read_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from memaudit.loading.source import Source
+
+STRENGTH = 10
+FILES = ("path", "demo")
+
+
+class RnnAdapter(AbstractAdapter):
+    """nn.RNN, nn.GRU, nn.LSTM and their cells, alone or with what certainly surrounds them."""
+
+    name: ClassVar[str] = "rnn"
+    options: ClassVar[Mapping[str, str]] = OPTIONS
+
+    def claim(self, source: Source) -> Claim | None:
+        """Whether the source has recurrent weights."""
+        if source.kind == "module":
+            return Claim(FAMILY, STRENGTH) if recurrent_layers(source.module) else None
+        if source.kind not in FILES:
+            return None
+        names = source.checkpoint.tensors
+        found = find_stacks(names) or any(is_parametrized(name) for name in names)
+        return Claim(FAMILY, STRENGTH) if found else None
+
+    def load(self, source: Source, request: Request) -> AbstractSubject:
+        """The subject, with the weights of the source and no others."""
+        try:
+            settings = read_settings(request.options)
+            if source.kind == "module":
+                return open_module(source.text, source.module, request, settings)
+            if source.kind not in FILES:
+                raise SourceError(
+                    "E_UNSUPPORTED",
+                    f"the rnn adapter opens files and modules, not a {source.kind} source",
+                    hint="download the file and give its path",
+                )
+            return open_file(source.text, source.checkpoint, request, settings)
+        except MemauditError as error:
+            raise error.at(source.text) from None

@@ -1,0 +1,91 @@
+"""The words and numbers of an identity: description, coverage, assumptions, notes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memaudit.errors import clean
+from memaudit_rnn.surroundings import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import torch
+    from torch import Tensor
+
+    from memaudit_rnn.stack import Stack
+    from memaudit_rnn.surroundings import Layer, Surroundings
+
+UNSAID = "not stored in the file"
+
+
+def count(tensors: Mapping[str, Tensor], names: Iterable[str] | None = None) -> int:
+    """Floating-point parameters among the named tensors, or among all."""
+    chosen = tensors if names is None else set(names)
+    return sum(t.numel() for name, t in tensors.items() if name in chosen and t.is_floating_point())
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """The dtype as reports write it: float64."""
+    return str(dtype).removeprefix("torch.")
+
+
+def describe(stack: Stack, around: Surroundings) -> str:
+    """One line: kind, sizes, and what stands around the stack."""
+    words = [stack.title]
+    if around.table is not None:
+        words.append(f"embedding of {around.table.rows} tokens")
+    if around.encoder is not None:
+        words.append(f"linear encoder from {around.encoder.columns}")
+    if around.head is not None:
+        words.append(f"head to {around.head.rows}")
+    return ", ".join(words)
+
+
+def describe_host(stacks: Iterable[Stack]) -> str:
+    """One line for a model that is audited layer by layer."""
+    return "host of " + "; ".join(f"{clean(stack.name)} ({stack.title})" for stack in stacks)
+
+
+def assumed_around(around: Surroundings, *, encoder: str, head: str) -> dict[str, str]:
+    """What was taken for certain about the surroundings although the file does not state it."""
+    assumed: dict[str, str] = {}
+    front = around.table or around.encoder
+    if encoder == "auto" and front is not None:
+        kind = "embedding" if around.table is not None else "linear, no nonlinearity behind it"
+        assumed["encoder"] = _placed(front, kind, "encoder")
+    if head == "auto" and around.head is not None:
+        assumed["head"] = _placed(around.head, "linear, no nonlinearity around it", "head")
+    return assumed
+
+
+def assumed_nonlinearity(stated: str | None) -> dict[str, str]:
+    """The nonlinearity of a vanilla RNN, when nobody stated it."""
+    if stated is not None:
+        return {}
+    return {"nonlinearity": f"tanh ({UNSAID}; --set nonlinearity=relu to change)"}
+
+
+def unused_notes(
+    tensors: Mapping[str, Tensor], used: Iterable[str], alike: Iterable[str]
+) -> tuple[str, ...]:
+    """Which tensors are not run; those that look recurrent are named first and by themselves."""
+    taken = set(used)
+    recurrent = [clean(name) for name in alike if name not in taken]
+    rest = [
+        clean(name)
+        for name, tensor in tensors.items()
+        if name not in taken and tensor.is_floating_point() and clean(name) not in recurrent
+    ]
+    notes: list[str] = []
+    if recurrent:
+        notes.append(f"recurrent-looking tensors that were not matched: {listed(recurrent)}")
+    if rest:
+        notes.append(f"not run: {listed(rest)}")
+    return tuple(notes)
+
+
+def _placed(layer: Layer, kind: str, option: str) -> str:
+    return (
+        f"{clean(layer.name)} ({kind}; by name and shape, {UNSAID}; --set {option}=none to change)"
+    )

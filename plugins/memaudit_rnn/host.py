@@ -1,0 +1,47 @@
+"""A model that cannot be run as a whole: its recurrent layers are audited one by one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memaudit.contracts import AbstractSubject
+from memaudit.errors import SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from memaudit.results import Identity
+    from memaudit_rnn.subject import RnnSubject
+
+
+class RnnHost(AbstractSubject):
+    """A host of recurrent layers; with exactly one part it answers as that part does."""
+
+    def __init__(self, parts: Mapping[str, RnnSubject], identity: Identity) -> None:
+        first = next(iter(parts.values()))
+        alone = len(parts) == 1
+        self._parts = dict(parts)
+        self.identity = identity
+        self.input_size = first.input_size if alone else None
+        self.pooled = first.pooled
+        self.device = first.device
+        self.dtype = first.dtype
+
+    def parts(self) -> Mapping[str, RnnSubject]:
+        """The recurrent layers by name."""
+        return dict(self._parts)
+
+    def respond(self, inputs: Tensor) -> Tensor:
+        """The answer of the only part; with several parts there is no answer of the whole."""
+        if len(self._parts) > 1:
+            raise SourceError(
+                "E_UNSUPPORTED",
+                f"how the recurrent layers {', '.join(self._parts)} are joined is not known, "
+                "so the model cannot be run as a whole",
+                hint="audit them one by one: subject.parts()",
+                source=self.identity.source,
+                stage="respond",
+            )
+        return next(iter(self._parts.values())).respond(inputs)

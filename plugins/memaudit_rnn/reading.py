@@ -1,0 +1,116 @@
+"""Reading a recurrent stack from tensors, and refusing shapes that contradict each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memaudit.errors import SourceError
+from memaudit_rnn.keys import Place, StackKeys
+from memaudit_rnn.stack import CELLS, Stack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from torch import Tensor
+
+
+def read_stack(keys: StackKeys, tensors: Mapping[str, Tensor], alike: Iterable[str]) -> Stack:
+    """The stack behind some keys, or E_WEIGHTS when their shapes contradict each other."""
+    _require_floats(keys, tensors)
+    first = Place("weight", "hh", 0)
+    for place in (Place("weight", "ih", 0), first):
+        if place not in keys.keys:
+            raise _missing(keys, place, alike)
+    ih, hh = tensors[keys.key(Place("weight", "ih", 0))], tensors[keys.key(first)]
+    if ih.ndim != 2 or hh.ndim != 2 or min(*ih.shape, *hh.shape) == 0:
+        raise _contradiction(
+            keys, tensors, [Place("weight", "ih", 0), first], "two filled axes each"
+        )
+    hidden = _hidden(keys, tensors)
+    blocks, rest = divmod(hh.shape[0], hidden)
+    if rest or blocks not in CELLS:
+        raise SourceError(
+            "E_WEIGHTS",
+            f"{keys.key(first)} has shape {tuple(hh.shape)}: {hh.shape[0]} rows for {hidden} "
+            "hidden units are neither 1 (RNN), 3 (GRU) nor 4 (LSTM) blocks",
+            stage="weights",
+        )
+    cell = CELLS[blocks]
+    stack = Stack(
+        name=keys.name(cell.lower()),
+        cell=cell,
+        input_size=int(ih.shape[1]),
+        hidden=hidden,
+        output=int(hh.shape[1]),
+        layers=1 + max(place.layer for place in keys.keys),
+        directions=2 if any(place.reverse for place in keys.keys) else 1,
+        bias=any(place.role == "bias" for place in keys.keys),
+        keys=keys,
+    )
+    _check(stack, tensors, alike)
+    return stack
+
+
+def _hidden(keys: StackKeys, tensors: Mapping[str, Tensor]) -> int:
+    """The hidden size: columns of weight_hr under a projection, else of weight_hh."""
+    projection = keys.keys.get(Place("weight", "hr", 0))
+    if projection is None:
+        return int(tensors[keys.key(Place("weight", "hh", 0))].shape[1])
+    if tensors[projection].ndim != 2 or tensors[projection].shape[1] == 0:
+        raise _contradiction(keys, tensors, [Place("weight", "hr", 0)], "two filled axes")
+    return int(tensors[projection].shape[1])
+
+
+def _check(stack: Stack, tensors: Mapping[str, Tensor], alike: Iterable[str]) -> None:
+    if stack.output != stack.hidden and stack.cell != "LSTM":
+        places = [Place("weight", "hh", 0), Place("weight", "hr", 0)]
+        raise _contradiction(stack.keys, tensors, places, f"no projection in a {stack.cell}")
+    wanted = stack.shapes()
+    for place, shape in wanted.items():
+        if place not in stack.keys.keys:
+            raise _missing(stack.keys, place, alike)
+        if tuple(tensors[stack.keys.key(place)].shape) != shape:
+            against = [place, Place("weight", "hh", 0)]
+            raise _contradiction(stack.keys, tensors, against, f"{shape} for the first")
+    extra = [place for place in stack.keys.keys if place not in wanted]
+    if extra:
+        raise _contradiction(stack.keys, tensors, extra, f"no such tensor in a {stack.title}")
+
+
+def _require_floats(keys: StackKeys, tensors: Mapping[str, Tensor]) -> None:
+    for key in keys.keys.values():
+        if not tensors[key].is_floating_point():
+            raise SourceError(
+                "E_WEIGHTS",
+                f"{key} holds {str(tensors[key].dtype).removeprefix('torch.')}, not floats",
+                hint="quantized weights must be dequantized before they are saved",
+                stage="weights",
+            )
+
+
+def _missing(keys: StackKeys, place: Place, alike: Iterable[str]) -> SourceError:
+    forms = [name for name in alike if name.startswith(keys.prefix)][:8]
+    there = ", ".join(list(keys.keys.values())[:8])
+    hint = "the file is incomplete; save the whole state dict"
+    if forms:
+        there += f"; {', '.join(forms)} may be a parametrization of it"
+        hint = "remove the parametrization (weight norm, spectral norm) before saving"
+    name = str(place).removesuffix("_l0") if keys.is_cell else str(place)
+    return SourceError(
+        "E_WEIGHTS",
+        f"the recurrent layer {keys.name('without a name')} lacks {name}; it has {there}",
+        hint=hint,
+        stage="weights",
+    )
+
+
+def _contradiction(
+    keys: StackKeys, tensors: Mapping[str, Tensor], places: Iterable[Place], wanted: str
+) -> SourceError:
+    facts = " and ".join(
+        f"{keys.key(place)} {tuple(tensors[keys.key(place)].shape)}"
+        for place in dict.fromkeys(places)
+    )
+    return SourceError(
+        "E_WEIGHTS", f"the shapes contradict each other: {facts}; wanted: {wanted}", stage="weights"
+    )

@@ -1,0 +1,159 @@
+"""What stands before and behind a recurrent stack, as far as names and shapes make it certain."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from memaudit.errors import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from torch import Tensor
+
+    from memaudit_rnn.stack import Stack
+
+PARAMETER = re.compile(r"^(?:(?P<owner>.*)[._])?(?P<role>weight|bias|w|b)$")
+TABLE = re.compile(r"emb|lookup|wte|vocab|token", re.IGNORECASE)
+FRONT = re.compile(r"(?:^|[._])(?:enc|in|input|front|pre|stem)", re.IGNORECASE)
+BACK = re.compile(r"fc|out|head|dec|linear|dense|class|logit|pred|tag|final|readout", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A matrix with an optional bias: a linear layer, or an embedding table without one."""
+
+    name: str
+    weight: str
+    rows: int
+    columns: int
+    bias: str | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The names of its tensors."""
+        return (self.weight,) if self.bias is None else (self.weight, self.bias)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is run around the stack; `whole` is False when its front is uncertain."""
+
+    table: Layer | None = None
+    encoder: Layer | None = None
+    head: Layer | None = None
+    whole: bool = True
+    notes: tuple[str, ...] = ()
+
+    def layers(self) -> tuple[Layer, ...]:
+        """Every layer that was placed."""
+        return tuple(x for x in (self.table, self.encoder, self.head) if x is not None)
+
+
+def layers_among(
+    tensors: Mapping[str, Tensor], skip: Iterable[str]
+) -> tuple[list[Layer], list[str]]:
+    """The matrices outside the stacks, and the names of all other tensors that matter.
+
+    Single numbers (temperatures, similarity scales) cannot hide a layer and are left out.
+    """
+    skipped = set(skip)
+    free = {k: v for k, v in tensors.items() if k not in skipped and v.is_floating_point()}
+    roles = {key: match for key in free if (match := PARAMETER.match(key))}
+    biases = {m["owner"] or "": key for key, m in roles.items() if m["role"] in ("bias", "b")}
+    layers: list[Layer] = []
+    for key, tensor in free.items():
+        match = roles.get(key)
+        owner = match["owner"] or "" if match and match["role"] in ("weight", "w") else key
+        if tensor.ndim == 2 and (owner != key or TABLE.search(key)):
+            bias = biases.get(owner)
+            if bias is not None and tuple(free[bias].shape) != (tensor.shape[0],):
+                continue
+            layers.append(Layer(owner, key, int(tensor.shape[0]), int(tensor.shape[1]), bias))
+    placed = {key for layer in layers for key in layer.keys}
+    return layers, [k for k, v in free.items() if k not in placed and v.numel() > 1]
+
+
+def surround(stack: Stack, layers: list[Layer], others: list[str]) -> Surroundings:
+    """Place every layer before or behind the stack, or say why that cannot be done."""
+    if others:
+        return Surroundings(whole=False, notes=(_unknown(_owners(others)),))
+    roles = {layer.name: _roles(layer, stack) for layer in layers}
+    tables = [x for x in layers if roles[x.name] == {"table"}]
+    encoders = [x for x in layers if roles[x.name] == {"encoder"}]
+    heads = [x for x in layers if roles[x.name] == {"head"}]
+    lost = [x for x in layers if len(roles[x.name]) != 1]
+    front, behind = _chains(lost, encoders, heads)
+    unknown = [x.name for x in lost if (x in front) == (x in behind)]
+    before = [*tables, *encoders, *front]
+    if unknown or len(before) > 1:
+        return Surroundings(whole=False, notes=(_unknown(unknown or [x.name for x in before]),))
+    placed = Surroundings(next(iter(tables), None), next(iter(encoders), None))
+    if len(heads) + len(behind) <= 1:
+        return replace(placed, head=next(iter(heads), None))
+    names = listed(clean(x.name) for x in (*heads, *behind))
+    note = f"{names} stand behind the recurrent layer in an unknown order: the hidden state is read"
+    return replace(placed, notes=(note,))
+
+
+def is_table(layer: Layer, stack: Stack) -> bool:
+    """Whether a layer is an embedding: no bias, the input width, and its name or shape says so."""
+    if layer.bias is not None or layer.columns != stack.input_size:
+        return False
+    if TABLE.search(layer.name):
+        return True
+    in_front = bool(FRONT.search(layer.name)) and not BACK.search(layer.name)
+    return layer.rows != stack.input_size and (in_front or layer.columns != stack.output_size)
+
+
+def _roles(layer: Layer, stack: Stack) -> set[str]:
+    if is_table(layer, stack):
+        return {"table"}
+    roles = set()
+    if layer.rows == stack.input_size:
+        roles.add("encoder")
+    if layer.columns == stack.output_size:
+        roles.add("head")
+    if len(roles) == 2:
+        front, back = FRONT.search(layer.name), BACK.search(layer.name)
+        if bool(front) != bool(back):
+            return {"encoder"} if front else {"head"}
+        if stack.input_size != stack.output_size:  # a forecaster answers in its input's width
+            return {"head"}
+    return roles
+
+
+def _chains(
+    lost: list[Layer], encoders: list[Layer], heads: list[Layer]
+) -> tuple[list[Layer], list[Layer]]:
+    """Which of the lost layers feed the encoders, and which follow the heads, by width."""
+    front: list[Layer] = []
+    behind: list[Layer] = []
+    for _ in lost:
+        inlets = {x.columns for x in (*encoders, *front)}
+        outlets = {x.rows for x in (*heads, *behind)}
+        front += [x for x in lost if x.rows in inlets and x not in front]
+        behind += [x for x in lost if x.columns in outlets and x not in behind]
+    return front, behind
+
+
+def _unknown(names: list[str]) -> str:
+    return (
+        f"the place of {listed(map(clean, names))} around the recurrent layer is unknown: only the "
+        "recurrent layer is run (--set encoder=NAME, head=NAME to place linear layers)"
+    )
+
+
+def _owners(names: list[str]) -> list[str]:
+    """The modules that own some parameters, each once."""
+    matches = ((name, PARAMETER.match(name)) for name in names)
+    return list(dict.fromkeys((m and m["owner"]) or name for name, m in matches))
+
+
+def listed(names: Iterable[str], limit: int = 8) -> str:
+    """At most `limit` names, then how many more there are."""
+    every = list(names)
+    more = f" and {len(every) - limit} more" if len(every) > limit else ""
+    return ", ".join(every[:limit]) + more

@@ -1,0 +1,244 @@
+"""Every rule fires on its evidence, with the numbers in its message, and not without it."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from handmade import LAGS, assumption, curve, identity, of_kind, power_law, report
+
+from memaudit import registry
+from memaudit.findings.judge import judge
+from memaudit.results import SEVERITIES, Decay, Status
+
+ZERO = np.zeros(512)
+FAST = Decay("exponential", rate=0.2, interval=(0.19, 0.21), window=(1, 100))
+
+
+def silent(query: str):
+    return of_kind("memoryless", query, values=ZERO, status=Status.BELOW_FLOOR)
+
+
+#: code, severity, a report that must raise it, words of its message
+EVIDENCE = [
+    (
+        "MA001",
+        "warning",
+        report(curve(), complete=False, errors=({"code": "E_MEMORY", "message": "too little"},)),
+        "kept: heaviside; reason: E_MEMORY too little",
+    ),
+    ("MA002", "warning", report(curve(), subject=identity(coverage=0.374)), "37.4 % of the 4,384"),
+    (
+        "MA003",
+        "note",
+        report(curve(), subject=identity(assumed={"nonlinearity": "tanh; not in the file"})),
+        "nonlinearity: tanh; not in the file",
+    ),
+    ("MA101", "note", report(of_kind("memoryless", values=ZERO)), "at most 0 against"),
+    (
+        "MA102",
+        "error",
+        report(
+            curve(
+                values=np.exp(0.01 * LAGS),
+                decay=Decay("growing", rate=-0.01, interval=(-0.011, -0.009), window=(1, 512)),
+            )
+        ),
+        "rate -0.01 [-0.011, -0.009] a lag over lags 1 to 512",
+    ),
+    (
+        "MA103",
+        "warning",
+        report(of_kind("persistent", values=np.full(512, 0.25))),
+        "over lags 1 to 512, 0.25 at most and 0.25 at the end",
+    ),
+    (
+        "MA104",
+        "note",
+        report(of_kind("undetermined", status=Status.TOO_FEW_LAGS, floor=0.5)),
+        "0 of 512 lags above 10 x floor 0.5, too few lags",
+    ),
+    ("MA105", "note", report(curve(at_edge=True)), "(heaviside; 64 probes)"),
+    (
+        "MA106",
+        "note",
+        report(
+            curve(
+                values=np.exp(-0.01 * LAGS),
+                decay=Decay("exponential", rate=0.01, window=(1, 512)),
+                horizon=None,
+            )
+        ),
+        # exp(-0.01·(t - 1)) = 1/1000 at t = 1 + 690.8
+        "more than 512 lags, about 692 by the fit",
+    ),
+    ("MA107", "warning", report(curve(), power_law("impulse")), "exponent 0.5 over lags 8 to 512"),
+    (
+        "MA107",
+        "warning",
+        report(curve(), curve("impulse", decay=FAST)),
+        "heaviside: exponential, rate 0.05 [0.0499, 0.0501]; impulse: exponential, rate 0.2",
+    ),
+    (
+        "MA108",
+        "warning",
+        report(
+            silent("heaviside"), silent("impulse"), assumptions=(assumption("responsive", False),)
+        ),
+        "heaviside, impulse read at most 0",
+    ),
+    (
+        "MA109",
+        "error",
+        report(of_kind("growing", status=Status.DIVERGED, values=np.array([1.0, 1e300]))),
+        "the last finite lag is 2, with 1e+300",
+    ),
+    (
+        "MA110",
+        "note",
+        report(curve("reversed", status=Status.UNSETTLED, prefix=2048)),
+        "after 2048 steps",
+    ),
+    ("MA111", "note", report(power_law()), "exponent 0.5 [0.49, 0.51] over lags 8 to 512"),
+    (
+        "MA301",
+        "warning",
+        report(curve(), assumptions=(assumption("causal", False),)),
+        "(residual 0.5, tolerance 1e-09); the curves read the past only",
+    ),
+    (
+        "MA302",
+        "note",
+        report(curve(), assumptions=(assumption("time-homogeneous", False, note="3 offsets"),)),
+        "(residual 0.5, tolerance 1e-09): 3 offsets",
+    ),
+    (
+        "MA303",
+        "warning",
+        report(curve(), assumptions=(assumption("deterministic", False),)),
+        "residual 0.5",
+    ),
+    (
+        "MA304",
+        "warning",
+        report(curve(), assumptions=(assumption("rows-independent", False),)),
+        "residual 0.5",
+    ),
+]
+
+
+@pytest.mark.parametrize(("code", "severity", "evidence", "words"), EVIDENCE)
+def test_rule_fires_once_on_its_evidence_and_names_the_numbers(code, severity, evidence, words):
+    found = [finding for finding in judge(evidence) if finding.code == code]
+    assert [finding.severity for finding in found] == [severity]
+    assert words in found[0].message
+    assert found[0].advice
+
+
+def test_every_registered_rule_has_evidence_in_this_table():
+    assert {row[0] for row in EVIDENCE} == set(registry.available("findings"))
+
+
+def test_a_clean_exponential_model_has_no_findings():
+    held = tuple(assumption(name, True) for name in ("causal", "deterministic", "responsive"))
+    assert judge(report(curve(), curve("impulse"), curve("reversed"), assumptions=held)) == ()
+
+
+def test_unmeasured_assumptions_raise_nothing():
+    names = ("causal", "time-homogeneous", "deterministic", "rows-independent", "responsive")
+    unknown = tuple(assumption(name, None) for name in names)
+    assert judge(report(curve(), assumptions=unknown)) == ()
+
+
+@pytest.mark.parametrize("code", registry.available("findings"))
+def test_rule_explains_itself_in_three_to_six_sentences(code):
+    rule = registry.load(registry.find("findings", code))
+    assert rule.code == code
+    assert rule.severity in SEVERITIES
+    assert re.fullmatch(r"[a-z]+(-[a-z]+)*", rule.name)
+    assert rule.name.replace("-", "_") == rule.__module__.rpartition(".")[2]
+    assert 3 <= len(re.findall(r"[.?!](?= [A-Z]|$)", rule.explanation)) <= 6
+
+
+def test_findings_are_sorted_by_severity_then_code_then_place():
+    layers = {
+        "b": {"heaviside": of_kind("growing")},
+        "a": {"heaviside": of_kind("growing"), "impulse": of_kind("persistent", "impulse")},
+    }
+    found = judge(report(layers=layers, subject=identity(coverage=0.5, assumed={"x": "y"})))
+    assert [(f.code, f.where) for f in found] == [
+        ("MA102", "a"),
+        ("MA102", "b"),
+        ("MA002", ""),
+        ("MA103", "a"),
+        ("MA107", "a"),
+        ("MA003", ""),
+    ]
+
+
+def test_layers_are_judged_instead_of_the_summary_that_repeats_them():
+    grown = of_kind("growing")
+    found = judge(report(grown, layers={"encoder": {"heaviside": grown}}))
+    assert [(f.code, f.where) for f in found] == [("MA102", "encoder")]
+
+
+def test_a_model_that_ignores_its_input_is_not_called_memoryless_too():
+    unresponsive = (assumption("responsive", False),)
+    found = judge(report(silent("heaviside"), silent("impulse"), assumptions=unresponsive))
+    assert [finding.code for finding in found] == ["MA108"]
+
+
+def test_a_layer_that_answers_is_not_accused_of_ignoring_its_input():
+    layers = {"dead": {"heaviside": silent("heaviside")}, "live": {"heaviside": curve()}}
+    measured = (
+        assumption("responsive", False, where="dead"),
+        assumption("responsive", True, where="live"),
+    )
+    found = judge(report(layers=layers, assumptions=measured))
+    assert [(f.code, f.where) for f in found] == [("MA108", "dead")]
+
+
+@pytest.mark.parametrize(
+    ("rate", "interval"),
+    [(0.07, (0.069, 0.071)), (0.2, (0.04, 0.3))],
+    ids=["within a factor of 1.5", "overlapping intervals"],
+)
+def test_rates_that_are_near_or_uncertain_agree(rate, interval):
+    other = curve("impulse", decay=Decay("exponential", rate=rate, interval=interval))
+    assert judge(report(curve(), other)) == ()
+
+
+def test_an_undetermined_query_contradicts_nobody():
+    found = judge(report(curve(), of_kind("undetermined", "impulse")))
+    assert [finding.code for finding in found] == ["MA104"]
+
+
+def test_a_power_law_is_not_extrapolated_beyond_sixteen_windows():
+    # t^-0.5 reaches a thousandth at lag a million, two thousand windows away
+    (finding,) = [f for f in judge(report(power_law())) if f.code == "MA106"]
+    assert "by the fit" not in finding.message
+    assert finding.advice == "try a larger --horizon"
+
+
+def test_the_advised_horizon_is_the_next_power_of_two():
+    slow = Decay("exponential", rate=0.01, window=(1, 512))
+    evidence = report(curve(values=np.exp(-0.01 * LAGS), decay=slow, horizon=None))
+    assert [f.advice for f in judge(evidence)] == ["try --horizon 1024"]
+
+
+def test_a_broken_foreign_rule_is_named_and_the_others_still_judge(monkeypatch):
+    from importlib.metadata import EntryPoint
+
+    broken = EntryPoint("XX001", "no_such_module:Rule", "memaudit.findings")
+    monkeypatch.setattr(registry, "_points", lambda kind: (broken,))
+    found = judge(report(of_kind("growing")))
+    assert [(f.code, f.where) for f in found] == [("MA102", ""), ("E_PLUGIN", "XX001")]
+    assert "no_such_module" in found[1].message
+
+
+def test_empty_curves_are_judged_without_a_crash():
+    empty = np.array([])
+    for kind in ("growing", "persistent", "polynomial", "undetermined", "memoryless"):
+        for status in Status:
+            judge(report(of_kind(kind, values=empty, status=status, decay=Decay(kind))))

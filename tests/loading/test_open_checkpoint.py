@@ -1,0 +1,127 @@
+"""Every usual format opens, and the same weights come out."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from memaudit.loading.checkpoint import open_checkpoint
+
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "fixtures" / "torch_rnn"
+
+
+@pytest.fixture
+def weights():
+    generator = torch.Generator().manual_seed(0)
+    return {
+        "rnn.weight_hh_l0": torch.randn(4, 4, generator=generator),
+        "rnn.bias_hh_l0": torch.randn(4, generator=generator, dtype=torch.float64),
+        "steps": torch.tensor(7),
+    }
+
+
+def write(path, weights, how):
+    if how == "safetensors":
+        save_file(weights, path, metadata={"format": "pt"})
+    elif how == "npz":
+        np.savez(path, **{name: tensor.numpy() for name, tensor in weights.items()})
+    else:
+        torch.save(weights, path, _use_new_zipfile_serialization=how == "torch")
+
+
+@pytest.mark.parametrize("how", ["safetensors", "torch", "torch-legacy", "npz"])
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors", ".npz", ".bin"])
+def test_the_format_is_read_from_the_bytes_not_from_the_suffix(tmp_path, weights, how, suffix):
+    plain = tmp_path / ("model.npz" if how == "npz" else "model.x")
+    write(plain, weights, how)
+    path = plain.rename(tmp_path / f"weights{suffix}")
+    checkpoint = open_checkpoint(path)
+    assert checkpoint.format == how
+    assert checkpoint.files == (path,)
+    assert checkpoint.container == ""
+    assert checkpoint.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert set(checkpoint.tensors) == set(weights)
+    for name, tensor in checkpoint.tensors.items():
+        assert tensor.dtype == weights[name].dtype
+        assert torch.equal(tensor, weights[name])
+    misnamed = suffix in (".safetensors", ".npz") and suffix != f".{how}"
+    assert misnamed == any("is called" in note for note in checkpoint.notes)
+
+
+@pytest.mark.parametrize("how", ["torch", "torch-legacy", "npz"])
+def test_tensors_keep_the_order_of_the_file(tmp_path, how):
+    path = tmp_path / "m.npz"
+    names = ["z", "a", "m", "b"]
+    write(path, {name: torch.ones(2) for name in names}, how)
+    assert list(open_checkpoint(path).tensors) == names
+
+
+def test_parameters_come_out_without_a_graph(tmp_path):
+    path = tmp_path / "m.pt"
+    torch.save({"w": torch.nn.Parameter(torch.ones(2))}, path)
+    tensor = open_checkpoint(path).tensors["w"]
+    assert type(tensor) is torch.Tensor
+    assert not tensor.requires_grad
+
+
+def test_safetensors_metadata_is_kept(tmp_path, weights):
+    write(tmp_path / "m.safetensors", weights, "safetensors")
+    assert open_checkpoint(tmp_path / "m.safetensors").metadata == {"format": "pt"}
+
+
+def test_a_config_beside_a_file_is_read_and_said(tmp_path, weights):
+    write(tmp_path / "m.pt", weights, "torch")
+    (tmp_path / "config.json").write_text(json.dumps({"hidden_size": 4}))
+    checkpoint = open_checkpoint(tmp_path / "m.pt")
+    assert checkpoint.config == {"hidden_size": 4}
+    assert checkpoint.config_path == tmp_path / "config.json"
+    assert "config.json beside the file was read" in checkpoint.notes
+
+
+def test_without_a_config_there_is_an_empty_one(tmp_path, weights):
+    write(tmp_path / "m.pt", weights, "torch")
+    checkpoint = open_checkpoint(tmp_path / "m.pt")
+    assert checkpoint.config == {}
+    assert checkpoint.config_path is None
+
+
+def test_opening_leaves_the_file_as_it_was(tmp_path, weights):
+    path = tmp_path / "m.pt"
+    write(path, weights, "torch")
+    before = path.read_bytes()
+    open_checkpoint(path).tensors["steps"].add_(1)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["m.pt"]
+
+
+def test_the_legacy_format_is_said_to_have_no_checksums(tmp_path, weights):
+    write(tmp_path / "m.pt", weights, "torch-legacy")
+    assert any("no checksums" in note for note in open_checkpoint(tmp_path / "m.pt").notes)
+
+
+@pytest.mark.parametrize("order", [">", "<"])
+def test_numpy_arrays_of_either_byte_order_give_the_same_numbers(tmp_path, order):
+    values = np.array([[1.5, -2.0], [3.0, 4.0]])
+    np.savez_compressed(
+        tmp_path / "m.npz", w=np.asfortranarray(values).astype(f"{order}f8"), note="hello"
+    )
+    checkpoint = open_checkpoint(tmp_path / "m.npz")
+    assert checkpoint.tensors["w"].tolist() == values.tolist()
+    assert checkpoint.metadata == {"note": "hello"}
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", ["lstm_uni", "lstm_bi", "gru_uni", "gru_bi", "rnn_uni"])
+def test_reference_folders_open_the_model_not_the_recorded_numbers(name):
+    if not SHARED.exists():
+        pytest.skip("no reference checkpoints here")
+    folder = open_checkpoint(SHARED / name)
+    file = open_checkpoint(SHARED / name / "model.pt")
+    assert folder.files == file.files == (SHARED / name / "model.pt",)
+    assert folder.config == file.config != {}
+    assert folder.sha256 == file.sha256
+    assert any("weight_hh_l0" in key for key in folder.tensors)

@@ -1,0 +1,78 @@
+"""Reports built by hand: curves from closed forms, no model behind them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from memaudit.results import Assumption, Curve, Decay, Identity, Report, Status
+
+LAGS = np.arange(1, 513)
+
+
+def curve(query: str = "heaviside", **changes: Any) -> Curve:
+    """Memory exp(-t/20): rate 0.05, half-life 13.86, horizon ln(1000)/0.05 = 139."""
+    values = changes.pop("values", np.exp(-0.05 * LAGS))
+    fields: dict[str, Any] = {
+        "query": query,
+        "normalization": "max-norm",
+        "lags": LAGS[: len(values)],
+        "values": values,
+        "median": 0.5 * values,
+        "floor": 1e-15,
+        "status": Status.OK,
+        "decay": Decay("exponential", rate=0.05, interval=(0.0499, 0.0501), window=(1, 512)),
+        "horizon": 139,
+        "half_life": 13.86,
+        "epsilon": 1e-3,
+        "probes": 64,
+        "exact": False,
+        "at_edge": False,
+    }
+    return Curve(**{**fields, **changes})
+
+
+def of_kind(kind: str, query: str = "heaviside", **changes: Any) -> Curve:
+    """A curve with that verdict."""
+    decay = Decay(kind, window=(1, 512))
+    return curve(query, **{"decay": decay, "horizon": None, "half_life": None, **changes})
+
+
+def power_law(query: str = "heaviside", **changes: Any) -> Curve:
+    """Memory t^-0.5: at lag 512 still 44 times above a thousandth of its maximum."""
+    decay = Decay("polynomial", exponent=0.5, interval=(0.49, 0.51), window=(8, 512))
+    fields = {"values": LAGS**-0.5, "decay": decay, "horizon": None, "half_life": 4.0}
+    return curve(query, **{**fields, **changes})
+
+
+def identity(**changes: Any) -> Identity:
+    """A small LSTM that was run as a whole."""
+    fields: dict[str, Any] = {
+        "source": "demo:lstm",
+        "adapter": "rnn",
+        "family": "lstm",
+        "parameters": 4384,
+        "dtype": "float64",
+        "device": "cpu",
+        "description": "LSTM, 1 layer of 32",
+    }
+    return Identity(**{**fields, **changes})
+
+
+def report(*curves: Curve, **changes: Any) -> Report:
+    """A complete report with these curves; the subject's fields go through `subject`."""
+    fields: dict[str, Any] = {
+        "subject": identity(),
+        "settings": {"horizon": 512, "seed": 0, "level": "standard"},
+        "memory": {item.query: item for item in curves},
+        "timing": {"total": 1.25},
+        "environment": {"memaudit": "0.1.0", "python": "3.11.9"},
+    }
+    return Report(**{**fields, **changes})
+
+
+def assumption(name: str, holds: bool | None, **changes: Any) -> Assumption:
+    """A measured property: residual 0.5 against a tolerance of 1e-9."""
+    fields: dict[str, Any] = {"residual": 0.5 if holds is False else 1e-12, "tolerance": 1e-9}
+    return Assumption(name=name, holds=holds, **{**fields, **changes})
