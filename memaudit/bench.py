@@ -25,7 +25,6 @@ class Facts:
     """What was measured before: it decides which runs can share a pass."""
 
     causal: bool
-    linear: bool
     outputs: int
 
 
@@ -126,7 +125,7 @@ class Bench:
         order = sorted(tallies, key=lambda t: -t.query.inputs(x[:1], horizon).shape[1])
         plan = []
         for tally in order:
-            reference = tally.query.reference(x, horizon, linear=self.facts.linear)
+            reference = tally.query.reference(x, horizon)
             against = None if reference is None else batch.add(reference)
             plan.append((tally, batch.add(tally.query.inputs(x, horizon)), against))
         silence = x.new_zeros(1, length, x.shape[1])
@@ -169,7 +168,7 @@ class Bench:
         horizon = self.setting.horizon
         inputs = tally.query.inputs(x, horizon)
         silence = inputs.new_zeros(1, *inputs.shape[1:])
-        reference = tally.query.reference(x, horizon, linear=self.facts.linear)
+        reference = tally.query.reference(x, horizon)
         against = inputs[:0] if reference is None else reference
         sequences = torch.cat([silence, inputs, against, inputs[:1]])
         times = self._times(tally)

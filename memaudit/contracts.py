@@ -105,10 +105,14 @@ class AbstractQuery(ABC):
     def moments(self, lags: torch.Tensor, horizon: int) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The times (later, earlier) whose answers are subtracted, for every lag."""
 
-    def reference(self, x: torch.Tensor, horizon: int, *, linear: bool) -> torch.Tensor | None:
+    def reference(self, x: torch.Tensor, horizon: int) -> torch.Tensor | None:
         """What is subtracted as H(0): None for zeros, or sequences shaped like `inputs`."""
-        del x, horizon, linear
+        del x, horizon
         return None
+
+    def on_linear(self) -> Self:
+        """The form for a model that is known to be linear, where superposition gives more."""
+        return self
 
     def prefix(self, horizon: int) -> int:
         """Steps that pass before lag 0."""

@@ -74,13 +74,10 @@ def _measure_part(
         _keep(found.fields, probe.fills, result, where=name)
     curves = found.curves.setdefault(name, {})
     if queries:
-        facts = Facts(
-            causal=subject.pooled or _holds(assumed, "causal"),
-            linear=_holds(assumed, "linear"),
-            outputs=outputs,
-        )
+        facts = Facts(causal=subject.pooled or _holds(assumed, "causal"), outputs=outputs)
+        linear = _holds(assumed, "linear")
         run = QueryRun(subject, setting, facts, label, progress)
-        run.measure(queries, curves)
+        run.measure([q.on_linear() if linear else q for q in queries], curves)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from memaudit import registry
 from memaudit.cli.gates import Gate, first_hit, parse_gates
 from memaudit.cli.output import console, say, show
-from memaudit.cli.progress import progress_bar
 from memaudit.cli.settings import parse_settings
 from memaudit.cli.targets import Target, parse_targets, write_targets
 from memaudit.errors import ArgumentError, MachineError, MemauditError, clean, nearest
+from memaudit.reports.progress import progress_bar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from memaudit.results import Report
 
@@ -95,7 +95,8 @@ def perform(order: Order, *, offline: bool, progress: bool, debug: bool) -> int:
     return _verdict(order, report, interrupted=interrupted)
 
 
-def _audit(order: Order, advance: Any) -> tuple[Report, bool]:
+def _audit(order: Order, advance: Callable[[str, int, int], None]) -> tuple[Report, bool]:
+    advance("starting", 0, 1)
     try:
         from memaudit import audit
     except ImportError as error:
@@ -103,6 +104,7 @@ def _audit(order: Order, advance: Any) -> tuple[Report, bool]:
             raise
         fact = f"a required package does not import: {clean(error)}"
         raise MachineError("E_PLUGIN", fact, hint="see memaudit doctor", stage="import") from error
+    advance("starting", 1, 1)
     try:
         return audit.scan(order.source, progress=advance, **order.arguments), False
     except audit.Interrupted as stop:

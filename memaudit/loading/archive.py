@@ -106,6 +106,6 @@ def _check_sums(archive: zipfile.ZipFile, members: Sequence[zipfile.ZipInfo]) ->
             raise SourceError(
                 "E_CORRUPT",
                 f"the checksum of {member.filename} is wrong: the file is damaged",
-                hint=_AGAIN,
+                hint=f"{_AGAIN}; if it was saved without checksums, save it with them",
                 stage="open",
             ) from None

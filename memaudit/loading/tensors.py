@@ -22,10 +22,12 @@ def plain_tensor(name: str, value: torch.Tensor) -> torch.Tensor:
     """The tensor without history and without attributes of its own, or a refusal.
 
     A hostile parameter may carry an attribute called `numel`: until it is detached, methods
-    are called through the class (layout and is_quantized are descriptors, which nothing hides).
+    are called through the class (layout and its like are descriptors, which no attribute hides).
     """
     if value.layout is not torch.strided:
         raise _refusal("E_UNSUPPORTED", name, f"is not strided ({value.layout})")
+    if value.is_nested:
+        raise _refusal("E_UNSUPPORTED", name, "is nested")
     if value.is_quantized:
         raise _refusal("E_UNSUPPORTED", name, "is quantized")
     plain = torch.Tensor.detach(value)

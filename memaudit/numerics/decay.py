@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from memaudit.numerics.envelope import SIGNAL_OVER_FLOOR
@@ -22,6 +24,10 @@ CLIFF = 100.0
 GOOD_MISFIT, WORST_MISFIT = 0.05, 0.15
 #: The better model must leave at most half of the other's residual.
 DECISIVE = 2.0
+#: A slope that drifts by more than this share of itself inside the window describes nothing.
+WIDEST_INTERVAL = 0.7
+#: Decades below the largest value at which a verdict about the leading part may end.
+LEADING_DECADES = (12, 9, 6, 4)
 #: Starts of the fitted window, as shares of the measured one: transients are left out
 #: only when the curve is not described with them.
 STARTS = (0.0, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
@@ -120,7 +126,25 @@ def _growing(t: np.ndarray, log_m: np.ndarray, window: tuple[int, int] | None) -
 
 
 def _falling(t: np.ndarray, log_m: np.ndarray) -> Decay:
-    """Exponential or polynomial, by which line leaves the smaller residual in the window."""
+    """Exponential or polynomial over the longest window that one of the two lines describes.
+
+    The whole window comes first. Where its end does not follow (a slow mode far below, say), the
+    verdict is about the leading decades only, with half the confidence and its window said.
+    """
+    whole = _best_start(t, log_m)
+    if whole.kind != "undetermined":
+        return whole
+    depth = log_m[0] - np.maximum.accumulate(log_m[::-1])[::-1]
+    for decades in LEADING_DECADES:
+        end = int(np.searchsorted(depth, decades * np.log(10)))
+        if FEWEST_LAGS <= end < len(t):
+            part = _best_start(t[:end], log_m[:end])
+            if part.kind != "undetermined":
+                return replace(part, confidence=part.confidence / 2)
+    return whole
+
+
+def _best_start(t: np.ndarray, log_m: np.ndarray) -> Decay:
     candidates = []
     for share in STARTS:
         first = int(np.searchsorted(t, t[0] + share * (t[-1] - t[0])))
@@ -140,22 +164,19 @@ def _decide(t: np.ndarray, log_m: np.ndarray, line: Fit, power: Fit) -> Decay:
     ratio = worse.misfit / max(better.misfit, 1e-12)
     if ratio < DECISIVE:
         return Decay("undetermined", window=_window(t))
-    confidence = (1 - 1 / ratio) * (1 - better.misfit / WORST_MISFIT)
-    if better is power:
-        return Decay(
-            "polynomial",
-            exponent=power.slope,
-            interval=_interval(power, t, log_m),
-            window=_window(t),
-            confidence=float(confidence),
-        )
-    t, log_m, line = _settled_tail(t, log_m, line)
+    confidence = float((1 - 1 / ratio) * (1 - better.misfit / WORST_MISFIT))
+    if better is line:
+        t, log_m, better = _settled_tail(t, log_m, line)
+    interval = _interval(better, t, log_m)
+    if interval[1] - interval[0] > WIDEST_INTERVAL * better.slope:
+        return Decay("undetermined", window=_window(t))
     return Decay(
-        "exponential",
-        rate=line.slope,
-        interval=_interval(line, t, log_m),
+        "polynomial" if better is power else "exponential",
+        rate=None if better is power else better.slope,
+        exponent=better.slope if better is power else None,
+        interval=interval,
         window=_window(t),
-        confidence=float(confidence),
+        confidence=confidence,
     )
 
 

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 #: The prefix grows by this factor while the state has not settled, up to the last one.
 GROWTH, LONGEST_PREFIX = 4, 16
+#: Steps before lag 0 on a linear model, which need not settle.
+SHORT_PREFIX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +29,10 @@ class ReversedInput(AbstractQuery):
     summary = "a long step that ends; change of the answer from one lag to the next"
 
     windows: int = 1
+    linear: bool = False
 
     def prefix(self, horizon: int) -> int:
-        return self.windows * (horizon + 1)
+        return SHORT_PREFIX if self.linear else self.windows * (horizon + 1)
 
     def inputs(self, x: torch.Tensor, horizon: int) -> torch.Tensor:
         from memaudit.numerics.signals import pulse
@@ -37,16 +40,19 @@ class ReversedInput(AbstractQuery):
         before = self.prefix(horizon)
         return pulse(x, on=before, length=before + horizon + 1)
 
-    def reference(self, x: torch.Tensor, horizon: int, *, linear: bool) -> torch.Tensor | None:
-        if not linear:
+    def reference(self, x: torch.Tensor, horizon: int) -> torch.Tensor | None:
+        if not self.linear:
             return None
         return x[:, None].expand(-1, self.prefix(horizon) + horizon + 1, -1)
+
+    def on_linear(self) -> Self:
+        return replace(self, linear=True)
 
     def moments(self, lags: torch.Tensor, horizon: int) -> tuple[torch.Tensor, torch.Tensor | None]:
         start = self.prefix(horizon)
         return lags + start + 1, lags + start
 
     def lengthened(self, horizon: int) -> Self | None:
-        if self.windows * GROWTH > LONGEST_PREFIX:
+        if self.linear or self.windows * GROWTH > LONGEST_PREFIX:
             return None
         return replace(self, windows=self.windows * GROWTH)

@@ -19,9 +19,9 @@ def progress_bar(*, wanted: bool) -> Iterator[Callable[[str, int, int], None]]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
-        MofNCompleteColumn,
         Progress,
         TaskID,
+        TaskProgressColumn,
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
@@ -32,7 +32,7 @@ def progress_bar(*, wanted: bool) -> Iterator[Callable[[str, int, int], None]]:
     bar = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
-        MofNCompleteColumn(),
+        TaskProgressColumn(),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
@@ -43,6 +43,8 @@ def progress_bar(*, wanted: bool) -> Iterator[Callable[[str, int, int], None]]:
 
     def advance(stage: str, done: int, total: int) -> None:
         if stage not in tasks:
+            for task in tasks.values():  # one line is enough, a host has dozens of stages
+                bar.update(task, visible=False)
             tasks[stage] = bar.add_task(clean(stage, limit=40), total=total)
         bar.update(tasks[stage], completed=done, total=total)
 

@@ -78,8 +78,15 @@ def percent(share: float) -> str:
 
 
 def _last_line(report: Report) -> list[str]:
-    parts = [f"{clean(stage)} {seconds:.1f} s" for stage, seconds in report.timing.items()]
-    parts += [f"{clean(key)} {clean(value)}" for key, value in report.environment.items()]
     keys = ("horizon", "seed", "level")
     settings = [f"{key} {clean(report.settings[key])}" for key in keys if key in report.settings]
-    return settings + parts
+    times = [
+        f"{clean(stage.removesuffix('_seconds'))} {seconds:.1f} s"
+        for stage, seconds in report.timing.items()
+    ]
+    versions = [
+        f"{clean(key)} {clean(value)}"
+        for key, value in report.environment.items()
+        if key != "platform"  # long, and the same every day; the JSON report has it
+    ]
+    return settings + times + versions

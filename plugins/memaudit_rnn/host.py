@@ -10,6 +10,7 @@ from memaudit.errors import SourceError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import torch
     from torch import Tensor
 
     from memaudit.results import Identity
@@ -32,6 +33,12 @@ class RnnHost(AbstractSubject):
     def parts(self) -> Mapping[str, RnnSubject]:
         """The recurrent layers by name."""
         return dict(self._parts)
+
+    def natural_inputs(self, count: int, generator: torch.Generator) -> Tensor | None:
+        """Those of the only part."""
+        if len(self._parts) > 1:
+            return None
+        return next(iter(self._parts.values())).natural_inputs(count, generator)
 
     def respond(self, inputs: Tensor) -> Tensor:
         """The answer of the only part; with several parts there is no answer of the whole."""

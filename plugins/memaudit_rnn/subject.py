@@ -38,6 +38,15 @@ class RnnSubject(AbstractSubject):
         with torch.no_grad():
             return self.network(checked)
 
+    def natural_inputs(self, count: int, generator: torch.Generator) -> Tensor | None:
+        """Distinct rows of the embedding table; a padding row of zeros is no input."""
+        if self.network.table is None:
+            return None
+        rows = self.network.table.weight.detach()
+        filled = rows[rows.abs().amax(dim=1) > 0]
+        order = torch.randperm(len(filled), generator=generator, device=generator.device)
+        return filled[order[:count].to(filled.device)]
+
     def _checked(self, inputs: Any) -> Tensor:
         if not isinstance(inputs, Tensor):
             raise ArgumentError(f"the input must be a tensor, not {type(inputs).__name__}")

@@ -136,6 +136,15 @@ def test_tensors_that_are_not_plain_are_refused_by_name(tensor, code):
     assert caught.value.code == code
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+def test_nested_and_quantized_tensors_are_refused_by_name():
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    quantized = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)
+    for tensor, word in ((nested, "nested"), (quantized, "quantized")):
+        with pytest.raises(SourceError, match=f"'w' is {word}"):
+            find_weights({"w": tensor})
+
+
 def test_an_attribute_called_numel_does_not_hide_the_size():
     parameter = torch.nn.Parameter(torch.ones(3))
     parameter.numel = lambda: 10**18  # type: ignore[method-assign]

@@ -65,6 +65,22 @@ def test_token_ids_and_their_embeddings_give_the_same_answer(tmp_path: Path) -> 
     assert torch.equal(subject.respond(ids), subject.respond(floats))
 
 
+def test_natural_inputs_are_rows_of_the_embedding_without_its_padding(tmp_path: Path) -> None:
+    model = Model(emb=nn.Embedding(9, 3, padding_idx=0))
+    rows = opened(tmp_path, model).natural_inputs(20, torch.Generator().manual_seed(0))
+    assert rows is not None
+    assert isinstance(model.emb, nn.Embedding)
+    expected = model.emb.weight.detach()[1:]
+    assert torch.equal(rows.sort(dim=0).values, expected.sort(dim=0).values)
+    few = opened(tmp_path, model).natural_inputs(2, torch.Generator().manual_seed(0))
+    assert few is not None
+    assert few.shape == (2, 3)
+
+
+def test_a_model_without_embedding_has_no_natural_inputs(tmp_path: Path) -> None:
+    assert opened(tmp_path, Model()).natural_inputs(5, torch.Generator()) is None
+
+
 @pytest.mark.parametrize("name", ["fc", "projection"])
 def test_a_forecaster_in_the_width_of_its_input_has_a_head(tmp_path: Path, name: str) -> None:
     subject = opened(tmp_path, Model(**{name: nn.Linear(4, 3)}))

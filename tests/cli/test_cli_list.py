@@ -1,0 +1,99 @@
+"""`memaudit list`: everything is there, a broken plugin is named, a clash is an error."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from memaudit import registry
+from memaudit.catalog import BUILT_IN, DEMOS
+from memaudit.cli import main
+from memaudit.cli.inventory import rows
+
+
+@pytest.fixture
+def foreign(monkeypatch):
+    def register(**plugins: str) -> None:
+        def points(kind: str):
+            group = f"memaudit.{kind}"
+            made = [EntryPoint(name, target, group) for name, target in plugins.items()]
+            return tuple(made) if kind == "queries" else ()
+
+        monkeypatch.setattr(registry, "_points", points)
+
+    return register
+
+
+def test_every_name_is_listed(capsys):
+    assert main(["list"]) == 0
+    words = capsys.readouterr().out.split()
+    assert {*BUILT_IN, "demos"} <= set(words)
+    assert {name for names in BUILT_IN.values() for name in names} <= set(words)
+    assert set(DEMOS) <= set(words)
+
+
+def test_every_built_in_has_a_summary_without_being_imported():
+    missing = [
+        (kind, row.name) for kind in BUILT_IN for row in rows(kind) if not row.summary.strip()
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("kind", ["queries", "probes", "reports"])
+def test_the_summary_that_is_read_is_the_summary_of_the_class(kind):
+    for row in rows(kind):
+        assert row.summary == registry.load(registry.find(kind, row.name)).summary
+
+
+def test_a_kind_and_a_wildcard_narrow_the_list(capsys):
+    assert main(["list", "queries", "h*"]) == 0
+    out = capsys.readouterr().out
+    assert "heaviside" in out
+    assert "impulse" not in out
+    assert "findings" not in out
+
+
+def test_no_match_is_said(capsys):
+    assert main(["list", "queries", "zzz*"]) == 0
+    assert "none" in capsys.readouterr().out
+
+
+def test_an_unknown_kind_exits_with_two(capsys):
+    assert main(["list", "querys"]) == 2
+    assert "did you mean queries?" in capsys.readouterr().err
+
+
+def test_a_plugin_that_does_not_import_is_named_and_the_others_are_listed(capsys, foreign):
+    foreign(strange="no_such_module_at_all:Query")
+    assert main(["list", "queries"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "strange" in out
+    assert "does not import: ModuleNotFoundError" in " ".join(out.split())
+    assert "heaviside" in out
+
+
+def test_a_foreign_plugin_is_imported_for_its_summary(capsys, foreign):
+    foreign(second="memaudit.queries.impulse:Impulse")
+    assert main(["list", "queries", "second"]) == 0
+    assert "unknown distribution" in capsys.readouterr().out
+
+
+def test_a_clash_shows_both_and_exits_with_five(capsys, foreign):
+    foreign(heaviside="memaudit.queries.impulse:Impulse")
+    assert main(["list", "queries"]) == 5
+    out, err = capsys.readouterr()
+    assert out.count("heaviside") == 2
+    assert err.startswith("memaudit: error[E_PLUGIN_CLASH] queries/heaviside is registered by ")
+    assert "memaudit.queries.heaviside:Heaviside (memaudit)" in err
+    assert "memaudit.queries.impulse:Impulse" in err
+    assert err.count("\n") == 1
+
+
+def test_hostile_names_cannot_colour_the_list(capsys, foreign):
+    foreign(**{"[red]x\x1b[31m": "no_such_module_at_all:Query"})
+    assert main(["list", "queries"]) == 0
+    out = capsys.readouterr().out
+    assert "[red]x" in out
+    assert "\x1b" not in out

@@ -1,0 +1,317 @@
+"""`memaudit scan` with an audit played by hand: arguments, outputs, gates, exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import types
+import warnings
+from dataclasses import replace
+
+import pytest
+from handmade import curve, of_kind, power_law, report
+
+import memaudit
+from memaudit.cli import main
+from memaudit.errors import MachineError, SourceError
+from memaudit.findings.judge import judge
+from memaudit.results import Report
+
+
+class Interrupted(KeyboardInterrupt):
+    def __init__(self, made: Report) -> None:
+        self.report = made
+
+
+class Stage:
+    """Plays the audit: records how it was called, answers what the test wants."""
+
+    def __init__(self) -> None:
+        self.calls: list[dict] = []
+        self.answer: Report | BaseException = report(curve())
+
+    def scan(self, source, **arguments):
+        self.calls.append({"source": source, **arguments})
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return replace(self.answer, findings=judge(self.answer))
+
+
+@pytest.fixture
+def stage(monkeypatch):
+    played = Stage()
+    module = types.ModuleType("memaudit.audit")
+    module.scan, module.Interrupted = played.scan, Interrupted  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "memaudit.audit", module)
+    monkeypatch.setattr(memaudit, "audit", module, raising=False)
+    return played
+
+
+@pytest.fixture
+def run(stage, capsys):
+    def run(*words: str, source: str = "demo:lstm") -> tuple[int, str, str]:
+        code = main(["scan", source, *words])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def one_line(err: str) -> str:
+    assert err.endswith("\n")
+    assert err.count("\n") == 1
+    return err[:-1]
+
+
+def test_a_clean_scan_prints_the_report_and_exits_with_zero(run):
+    code, out, err = run()
+    assert (code, err) == (0, "")
+    assert out.startswith("memaudit demo:lstm\n")
+    assert "exponential" in out
+
+
+def test_every_option_reaches_the_audit(run, stage):
+    run("--horizon", "64", "--query", "impulse", "--query", "heaviside", "--probe", "assumptions")
+    run("--adapter", "rnn", "--device", "cpu", "--dtype", "float64", "--revision", "main")
+    run("--seed", "7", "--thorough", "--set", "hidden-size=3", "--set", "mode=tanh")
+    first, second, third = stage.calls
+    assert (first["horizon"], first["level"]) == (64, "standard")
+    assert first["queries"] == ("impulse", "heaviside")
+    assert first["probes"] == ("assumptions",)
+    words = ("adapter", "device", "dtype", "revision")
+    assert [second[word] for word in words] == ["rnn", "cpu", "float64", "main"]
+    assert second["queries"] is None
+    assert (third["seed"], third["level"]) == (7, "thorough")
+    assert (third["hidden_size"], third["mode"]) == (3, "tanh")
+
+
+def test_underscores_in_options_are_dashes(run, stage):
+    assert run("--fail_on", "error", "--no_progress")[0] == 0
+
+
+def test_environment_variables_stand_for_options(run, stage, monkeypatch, tmp_path):
+    monkeypatch.setenv("MEMAUDIT_HORIZON", "99")
+    monkeypatch.setenv("MEMAUDIT_QUERY", "impulse reversed")
+    monkeypatch.setenv("MEMAUDIT_QUICK", "1")
+    monkeypatch.setenv("MEMAUDIT_JSON", str(tmp_path / "r.json"))
+    assert run()[0] == 0
+    (call,) = stage.calls
+    assert (call["horizon"], call["level"]) == (99, "quick")
+    assert call["queries"] == ("impulse", "reversed")
+    assert (tmp_path / "r.json").exists()
+
+
+def test_offline_is_set_before_the_audit(run, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    monkeypatch.setenv("TRANSFORMERS_OFFLINE", "0")
+    run("--offline")
+    assert os.environ["HF_HUB_OFFLINE"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("words", "fact"),
+    [
+        (["--quick", "--thorough"], "contradict"),
+        (["--query", "heavyside"], "did you mean heaviside?"),
+        (["--probe", "assumption"], "did you mean assumptions?"),
+        (["--adapter", "rn"], "did you mean rnn?"),
+        (["--report", "jsn=x"], "did you mean json?"),
+        (["--report", "json"], "--report wants NAME=FILE"),
+        (["--device", "gpu"], "unknown device 'gpu'"),
+        (["--device", "cuda:x"], "unknown device"),
+        (["--dtype", "float63"], "unknown dtype"),
+        (["--horizon", "7"], "--horizon"),
+        (["--horizon", "1048577"], "--horizon"),
+        (["--horizon", "many"], "--horizon"),
+        (["--seed", "-1"], "--seed"),
+        (["--seed", "9223372036854775808"], "--seed"),
+        (["--fail-on", "warnings"], "did you mean warning"),
+        (["--fail-on", "MA999"], "no level or finding 'MA999'"),
+        (["--set", "hidden"], "--set wants KEY=VALUE"),
+        (["--set", "=3"], "--set wants KEY=VALUE"),
+        (["--set", "horizon=3"], "use --horizon"),
+        (["--set", "a-b=1", "--set", "a_b=2"], "names a_b twice"),
+        (["--json", "/no/such/folder/r.json"], "does not exist"),
+        (["--json", "/"], "not a regular file"),
+        (["--json", os.devnull], "not a regular file"),
+        (["--json", ""], "empty file name"),
+        (["--json", "-", "--report", "terminal=-"], "two reports go to stdout"),
+        (["--json", "x.json", "--report", "json=./x.json"], "two reports go to x.json"),
+        (["--no-such-option"], "No such option"),
+        (["--html", "x.html"], "No such option"),
+    ],
+)
+def test_bad_arguments_exit_with_two_before_any_work(run, stage, words, fact):
+    code, out, err = run(*words)
+    assert (code, out, stage.calls) == (2, "", [])
+    assert one_line(err).startswith("memaudit: error[E_ARGUMENT] ")
+    assert fact in err
+
+
+def test_a_missing_file_exits_with_three_before_any_work(run, stage):
+    code, out, err = run(source="nowhere.pt")
+    assert (code, out, stage.calls) == (3, "", [])
+    assert one_line(err).startswith("memaudit: error[E_NOT_FOUND] nowhere.pt: no such file")
+
+
+def test_an_unwritable_folder_is_the_disks_fault_and_found_before_any_work(
+    run, stage, monkeypatch, tmp_path
+):
+    import tempfile
+
+    def full(**arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", full)
+    code, _, err = run("--json", str(tmp_path / "r.json"))
+    assert (code, stage.calls) == (5, [])
+    assert "error[E_DISK]" in one_line(err)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (SourceError("E_CORRUPT", "half a file", hint="fetch it again"), 3),
+        (MachineError("E_MEMORY", "no room", hint="try --quick"), 5),
+    ],
+)
+def test_an_error_is_one_line_with_the_source(run, stage, error, code):
+    stage.answer = error
+    got, out, err = run()
+    assert (got, out) == (code, "")
+    line = f"memaudit: error[{error.code}] demo:lstm: {error.fact}; {error.hint}"
+    assert one_line(err) == line
+
+
+def test_hostile_error_text_stays_on_one_line(run, stage):
+    stage.answer = SourceError("E_CORRUPT", "a\nb\x1b[31m", hint="c\nd\u202e")
+    line = one_line(run()[2])
+    assert "\x1b" not in line
+    assert "\u202e" not in line
+
+
+def test_debug_shows_the_traceback_too(run, stage):
+    stage.answer = SourceError("E_CORRUPT", "half a file")
+    code, _, err = run("--debug")
+    assert code == 3
+    assert "Traceback" in err
+    assert err.splitlines()[-1].startswith("memaudit: error[E_CORRUPT]")
+
+
+@pytest.mark.parametrize("crash", [ZeroDivisionError("1/0"), SystemExit(1), AssertionError()])
+def test_a_crash_never_looks_like_a_failed_gate(run, stage, crash):
+    stage.answer = crash
+    code, _, err = run()
+    assert code == 70
+    assert one_line(err).startswith(f"memaudit: error[E_INTERNAL] {type(crash).__name__}")
+    assert err.endswith("run again with --debug and report it\n")
+
+
+def test_too_little_memory_is_the_machines_fault(run, stage):
+    stage.answer = MemoryError()
+    code, _, err = run()
+    assert code == 5
+    assert "error[E_MEMORY]" in one_line(err)
+
+
+def test_json_on_stdout_is_all_there_is(run, stage):
+    stage.answer = report(power_law())
+    code, out, err = run("--json", "-")
+    assert (code, err) == (0, "")
+    assert Report.from_dict(json.loads(out)).memory["heaviside"] == power_law()
+
+
+def test_json_in_a_file_does_not_silence_the_terminal(run, stage, tmp_path):
+    code, out, _ = run("--json", str(tmp_path / "r.json"), "--report", f"terminal={tmp_path}/r.txt")
+    assert code == 0
+    assert Report.load(tmp_path / "r.json").subject.source == "demo:lstm"
+    assert (tmp_path / "r.txt").read_text() == out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["r.json", "r.txt"]
+
+
+def test_a_report_that_cannot_be_written_keeps_the_others(run, stage, tmp_path, monkeypatch):
+    def vanish(source, **arguments):
+        folder.rmdir()
+        return report(curve())
+
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.setattr(sys.modules["memaudit.audit"], "scan", vanish)
+    words = ("--json", str(folder / "r.json"), "--report", f"terminal={tmp_path}/r.txt")
+    code, out, err = run(*words)
+    assert code == 5
+    assert "error[E_DISK]" in one_line(err)
+    assert out.startswith("memaudit demo:lstm")
+    assert (tmp_path / "r.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("gate", "code"),
+    [
+        ("note", 1),
+        ("warning", 1),
+        ("error", 0),
+        ("MA107", 1),
+        ("ma107", 1),
+        ("queries-disagree", 1),
+        ("MA102", 0),
+    ],
+)
+def test_a_gate_closes_at_its_level_or_above_or_at_its_code(run, stage, gate, code):
+    stage.answer = report(curve(), power_law("impulse"))  # MA107 is a warning
+    got, out, err = run("--fail-on", gate)
+    assert got == code
+    assert out
+    assert ("gate --fail-on" in err) == (code == 1)
+
+
+def test_one_of_several_gates_is_enough(run, stage):
+    stage.answer = report(of_kind("growing"))
+    assert run("--fail-on", "MA301", "--fail-on", "growing-memory")[0] == 1
+
+
+def test_a_gate_beats_incomplete(run, stage):
+    stage.answer = report(curve(), complete=False)
+    assert run()[0] == 4
+    assert run("--fail-on", "error")[0] == 4
+    assert run("--fail-on", "MA001")[0] == 1
+
+
+def test_an_interruption_keeps_the_partial_report(run, stage, tmp_path):
+    stage.answer = Interrupted(report(curve(), complete=False))
+    code, out, err = run("--json", str(tmp_path / "r.json"), "--fail-on", "note")
+    assert code == 130
+    assert out.startswith("PARTIAL REPORT")
+    assert "interrupted" in one_line(err)
+    assert not Report.load(tmp_path / "r.json").complete
+
+
+def test_an_interruption_before_any_measurement_is_told(run, stage):
+    stage.answer = KeyboardInterrupt()
+    code, out, err = run()
+    assert (code, out) == (130, "")
+    assert one_line(err) == "memaudit: interrupted before anything was measured"
+
+
+def test_warnings_of_others_do_not_clutter(run, stage, monkeypatch):
+    def noisy(source, **arguments):
+        warnings.warn("torch says something", UserWarning, stacklevel=1)
+        return report(curve())
+
+    monkeypatch.setattr(sys.modules["memaudit.audit"], "scan", noisy)
+    assert run()[2] == ""
+
+
+def test_a_narrow_encoding_gets_an_ascii_report(stage, monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    assert main(["scan", "demo:lstm"]) == 0
+    assert b"1e-02|" in raw.getvalue()
+
+
+def test_progress_is_silent_where_nobody_sees_it(run, stage):
+    run()
+    (call,) = stage.calls
+    call["progress"]("heaviside", 1, 2)
