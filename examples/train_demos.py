@@ -105,6 +105,7 @@ def write(recipe: Recipe, model: Demo, loss: float, folder: Path) -> Path:
     }
     tensors = {name: value.contiguous() for name, value in model.state_dict().items()}
     save_file(tensors, path, metadata=metadata)
+    path.chmod(0o644)  # safetensors writes for the owner alone; a package is read by everybody
     return path
 
 

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     from memaudit.contracts import AbstractQuery, AbstractSubject, Setting
 
-#: Numbers (inputs and answers) of one pass; about a gigabyte with the temporaries.
-PASS_NUMBERS = 2**25
+#: Numbers (inputs and answers) of one pass; about a gigabyte with the temporaries. Sequential
+#: models cost by passes more than by rows, so a pass should be as large as memory allows.
+PASS_NUMBERS = 2**26
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class Facts:
     """What was measured before: it decides which runs can share a pass."""
 
     causal: bool
+    linear: bool
     outputs: int
 
 
@@ -81,7 +83,8 @@ class Bench:
         horizon = self.setting.horizon
         lags = signals.lag_grid(horizon) if self.subject.pooled else torch.arange(horizon)
         rounding = torch.finfo(self.subject.dtype).eps
-        return [Tally(q, lags, self.normalization, rounding, self.probes.sweep) for q in queries]
+        sweep = self.probes.sweep if self.facts.linear else 0
+        return [Tally(q, lags, self.normalization, rounding, sweep) for q in queries]
 
     def run(self, tallies: Sequence[Tally]) -> None:
         """Feed every probe to every query; what is in the tallies when it is cut short counts."""
@@ -101,7 +104,7 @@ class Bench:
         return len(self.probes.x) * self._rows_per_probe(tallies) * self._length(tallies)
 
     def _chunks(self, tallies: Sequence[Tally]) -> Iterator[slice]:
-        width = (self.subject.input_size or 1) + 4 * self.facts.outputs
+        width = (self.subject.input_size or 1) + 2 * self.facts.outputs
         per_probe = width * self._length(tallies) * self._rows_per_probe(tallies)
         size = max(1, PASS_NUMBERS // per_probe)
         for start in range(0, len(self.probes.x), size):
@@ -132,7 +135,7 @@ class Bench:
         stacked = batch.stacked(length)
         # The first row twice: identical runs that differ show the machine's own noise.
         sequences = torch.cat([silence, stacked, stacked[:1]])
-        answers = float64(self.subject.respond(sequences))
+        answers = self.subject.respond(sequences)
         noise = float(torch.nan_to_num((answers[-1] - answers[1]).abs()).amax())
         self.advance(sequences.shape[0] * length)
         for tally, rows, against in plan:
@@ -149,18 +152,18 @@ class Bench:
         noise: float,
     ) -> None:
         later, earlier = tally.query.moments(tally.lags, self.setting.horizon)
-        used = int(later.amax()) + 1
-        adjusted = answers[:, :used] - base[:, :used]
         before = tally.query.prefix(self.setting.horizon)
         drift = None
         if before >= 2:
-            drift = (adjusted[:, before - 1] - adjusted[:, before - 2]).abs().amax(-1)
-        readings = adjusted[:, later.to(adjusted.device)]
-        if earlier is not None:
-            readings = readings - adjusted[:, earlier.to(adjusted.device)]
-        loudest = torch.nan_to_num(answers[:, :used].abs(), posinf=0.0).flatten(1).amax(1)
+            last = difference(
+                answers, base, slice(before - 1, before), slice(before - 2, before - 1)
+            )
+            drift = last.abs().amax((1, 2))
+        readings = difference(answers, base, as_slice(later), as_slice(earlier))
+        low, high = answers[:, : int(later.amax()) + 1].flatten(1).aminmax(dim=1)
+        loudest = torch.nan_to_num(torch.maximum(-low, high), posinf=0.0)
         tally.add(
-            float64(x), amplitude, readings, loudest=loudest.to(x.device), noise=noise, drift=drift
+            float64(x), amplitude, readings, loudest=float64(loudest), noise=noise, drift=drift
         )
 
     def _pooled(self, tally: Tally, x: torch.Tensor, amplitude: torch.Tensor) -> None:
@@ -174,7 +177,7 @@ class Bench:
         times = self._times(tally)
         answers = None
         for time in times.tolist():
-            answer = float64(self.subject.respond(sequences[:, : time + 1]))
+            answer = self.subject.respond(sequences[:, : time + 1])
             if answers is None:
                 answers = answer.new_zeros(len(sequences), int(times[-1]) + 1, answer.shape[-1])
             answers[:, time] = answer
@@ -192,8 +195,33 @@ class Bench:
         return torch.cat([later, later if earlier is None else earlier, extra]).unique()
 
 
-def float64(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor in float64, on its own device where that device has float64."""
+def as_slice(times: torch.Tensor | None) -> slice | torch.Tensor | None:
+    """Consecutive times as a slice, which reads without a copy."""
+    if times is None or len(times) < 2 or int(times[-1] - times[0]) != len(times) - 1:
+        return times
+    return slice(int(times[0]), int(times[-1]) + 1)
+
+
+def difference(
+    answers: torch.Tensor,
+    base: torch.Tensor,
+    later: slice | torch.Tensor | None,
+    earlier: slice | torch.Tensor | None,
+) -> torch.Tensor:
+    """a[later] - a[earlier] of a = answers - base, in float64 and with one large temporary.
+
+    Neighbouring answers are subtracted first: that is exact, whatever their common size.
+    """
+    readings = float64(answers[:, later], own=True)
+    offset = float64(base[:, later])
+    if earlier is not None:
+        readings -= answers[:, earlier].to(readings.device)
+        offset = offset - float64(base[:, earlier])
+    return readings.sub_(offset)
+
+
+def float64(tensor: torch.Tensor, *, own: bool = False) -> torch.Tensor:
+    """The tensor in float64, on its own device where that has float64; `own` forces a copy."""
     if tensor.device.type == "mps":
         tensor = tensor.cpu()
-    return tensor.to(torch.float64)
+    return tensor.to(torch.float64, copy=own)

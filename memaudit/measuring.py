@@ -74,8 +74,9 @@ def _measure_part(
         _keep(found.fields, probe.fills, result, where=name)
     curves = found.curves.setdefault(name, {})
     if queries:
-        facts = Facts(causal=subject.pooled or _holds(assumed, "causal"), outputs=outputs)
         linear = _holds(assumed, "linear")
+        causal = subject.pooled or _holds(assumed, "causal")
+        facts = Facts(causal=causal, linear=linear, outputs=outputs)
         run = QueryRun(subject, setting, facts, label, progress)
         run.measure([q.on_linear() if linear else q for q in queries], curves)
 

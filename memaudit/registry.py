@@ -53,10 +53,10 @@ def find(kind: str, name: str) -> Plugin:
     plugins = available(kind)
     if name not in plugins:
         raise ArgumentError(f"unknown {kind[:-1]} {clean(name)!r}", hint=nearest(name, plugins))
-    rivals = plugins[name]
-    if len(rivals) > 1:
-        raise clash(rivals)
-    return rivals[0]
+    first, *others = plugins[name]
+    if others:
+        raise clash(plugins[name])
+    return first
 
 
 def clash(rivals: tuple[Plugin, ...]) -> MachineError:

@@ -30,9 +30,7 @@ def scan(
 ) -> None:
     """Audit a model: how long does it remember, and how does that memory decay?
 
-    Exit codes: 0 clean, 1 a gate was hit, 2 bad arguments, 3 source refused,
-
-    4 incomplete, 5 the machine failed, 130 interrupted.
+    Exits: 0 clean, 1 gate hit, 2 arguments, 3 source, 4 incomplete, 5 machine, 130 interrupted.
     """
     from memaudit.cli.scanning import checked_order, perform
 

@@ -145,15 +145,15 @@ def _falling(t: np.ndarray, log_m: np.ndarray) -> Decay:
 
 
 def _best_start(t: np.ndarray, log_m: np.ndarray) -> Decay:
-    candidates = []
-    for share in STARTS:
-        first = int(np.searchsorted(t, t[0] + share * (t[-1] - t[0])))
-        if len(t) - first < FEWEST_LAGS:
-            break
-        pair = (exponential_fit(t[first:], log_m[first:]), power_fit(t[first:], log_m[first:]))
-        candidates.append((first, *pair))
+    fitted: dict[int, tuple[Fit, Fit]] = {}
+    starts = [int(np.searchsorted(t, t[0] + share * (t[-1] - t[0]))) for share in STARTS]
+    starts = [first for first in starts if len(t) - first >= FEWEST_LAGS]
     for limit in (GOOD_MISFIT, WORST_MISFIT):
-        for first, line, power in candidates:
+        for first in starts:
+            if first not in fitted:
+                tail = (t[first:], log_m[first:])
+                fitted[first] = exponential_fit(*tail), power_fit(*tail)
+            line, power = fitted[first]
             if min(line.misfit, power.misfit) <= limit:
                 return _decide(t[first:], log_m[first:], line, power)
     return Decay("undetermined", window=_window(t))

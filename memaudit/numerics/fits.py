@@ -12,9 +12,9 @@ FEWEST_PEAKS = 4
 SHALLOW, FEWEST_SHALLOW_PEAKS = 0.1, 8
 #: Residuals of a noise-free curve: rounding of the logarithm, not oscillation.
 ROUNDING = 1e-7
-#: Shifts c of (t + c)^-alpha that are tried; more than a quarter of the window would
-#: imitate an exponential.
-SHIFTS = 48
+#: Shifts c of (t + c)^-alpha tried on each of a few ever finer grids; more than a quarter of the
+#: window would imitate an exponential.
+SHIFTS, ZOOMS = 32, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,33 +92,23 @@ def _line(x: np.ndarray, y: np.ndarray, shift: float | None, rows: np.ndarray) -
 
 def _best_shift(t: np.ndarray, log_m: np.ndarray, rows: np.ndarray) -> Fit:
     x, y = t[rows], log_m[rows]
-    low = 0.25 - min(x[0], 0.0) if x[0] < 1 else 1e-3
-    high = max(4.0, (t[-1] - t[0]) / 4)
-
-    def solve(shift: float) -> Fit:
-        return _line(np.log(x + shift), y, shift, rows)
-
-    grid = np.geomspace(low, high, SHIFTS)
-    scores = [solve(c).rms for c in grid]
-    best = int(np.argmin(scores))
-    left, right = grid[max(best - 1, 0)], grid[min(best + 1, SHIFTS - 1)]
-    return solve(_golden(lambda c: solve(c).rms, left, right))
+    left = 0.25 - min(x[0], 0.0) if x[0] < 1 else 1e-3
+    right = max(4.0, (t[-1] - t[0]) / 4)
+    for _ in range(ZOOMS):
+        grid = np.geomspace(left, right, SHIFTS)
+        best = int(np.argmin(_residuals(np.log(x + grid[:, None]), y)))
+        left, right = grid[max(best - 1, 0)], grid[min(best + 1, SHIFTS - 1)]
+    shift = float(grid[best])
+    return _line(np.log(x + shift), y, shift, rows)
 
 
-def _golden(score, left: float, right: float) -> float:  # type: ignore[no-untyped-def]
-    ratio = (np.sqrt(5) - 1) / 2
-    a, b = right - ratio * (right - left), left + ratio * (right - left)
-    fa, fb = score(a), score(b)
-    for _ in range(60):
-        if fa < fb:
-            right, b, fb = b, a, fa
-            a = right - ratio * (right - left)
-            fa = score(a)
-        else:
-            left, a, fa = a, b, fb
-            b = left + ratio * (right - left)
-            fb = score(b)
-    return float((left + right) / 2)
+def _residuals(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Mean squared residual of the best line for every row of abscissas."""
+    x = x - x.mean(1, keepdims=True)
+    y = y - y.mean()
+    spread = (x**2).sum(1)
+    slope = (x * y).sum(1) / np.where(spread > 0, spread, 1.0)
+    return ((y - slope[:, None] * x) ** 2).mean(1)
 
 
 def _slope(x: np.ndarray, y: np.ndarray) -> float:

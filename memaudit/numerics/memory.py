@@ -43,7 +43,8 @@ def normalizer(x: torch.Tensor, normalization: str) -> torch.Tensor:
 def magnitude(readings: torch.Tensor, normalization: str) -> torch.Tensor:
     """Size of vector readings (P,n,M) as (P,n): the worst output, or the Euclidean norm."""
     if normalization in ("iatn", "stablessm"):
-        return readings.abs().amax(-1)
+        low, high = readings.aminmax(dim=-1)  # no copy of the readings, unlike abs().amax()
+        return torch.maximum(-low, high)
     return torch.linalg.vector_norm(readings, dim=-1)
 
 

@@ -11,7 +11,7 @@ import warnings
 from dataclasses import replace
 
 import pytest
-from handmade import curve, of_kind, power_law, report
+from handmade import curve, of_kind, power_law, report  # pyright: ignore[reportMissingImports]
 
 import memaudit
 from memaudit.cli import main

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from handmade import LAGS, assumption, curve, identity, of_kind, power_law, report
+from handmade import LAGS, assumption, curve, identity, of_kind, power_law, report  # pyright: ignore[reportMissingImports]
 
 from memaudit import registry
 from memaudit.findings.judge import judge

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from io import StringIO
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import numpy as np
@@ -37,20 +37,12 @@ def sample():
     )
 
 
-class Sheet(StringIO):
-    def __init__(self, encoding: str) -> None:
-        super().__init__()
-        self._encoding = encoding
-
-    @property
-    def encoding(self) -> str:
-        return self._encoding
-
-
 def shown(made, *, width: int, encoding: str = "utf-8") -> str:
-    sheet = Sheet(encoding)
+    raw = BytesIO()
+    sheet = TextIOWrapper(raw, encoding=encoding)
     Terminal().print_to(Console(file=sheet, width=width, color_system=None, _environ={}), made)
-    return sheet.getvalue()
+    sheet.flush()
+    return raw.getvalue().decode(encoding)
 
 
 def test_the_report_is_this_text():

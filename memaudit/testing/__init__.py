@@ -1,0 +1,19 @@
+"""Checks for plugin authors: each raises AssertionError with a sentence where a law is broken."""
+
+from __future__ import annotations
+
+from memaudit.testing.adapter import check_adapter
+from memaudit.testing.probe import check_probe
+from memaudit.testing.query import check_query
+from memaudit.testing.report_format import check_report_format
+from memaudit.testing.rule import check_rule
+from memaudit.testing.samples import sample_reports
+
+__all__ = [
+    "check_adapter",
+    "check_probe",
+    "check_query",
+    "check_report_format",
+    "check_rule",
+    "sample_reports",
+]

@@ -1,0 +1,43 @@
+"""Reports to try a format or a rule on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from memaudit.audit import scan
+from memaudit.results import Finding, Identity, Report
+from memaudit.testing.models import HORIZON, tanh_recurrence
+from memaudit.wrapping import wrap
+
+
+def sample_reports() -> dict[str, Report]:
+    """Reports to try a format or a rule on: full, with layers, partial and empty."""
+    full = scan(wrap(tanh_recurrence, input_size=2), horizon=HORIZON, level="quick")
+    note = Finding("MA999", "sample", "note", "a message", "an advice", "layer")
+    full = replace(full, findings=(*full.findings, note))
+    error = {"code": "E_MEMORY", "stage": "impulse", "message": "no room", "hint": "--quick"}
+    curve = full.memory["heaviside"]
+    cut = replace(curve, lags=curve.lags[:0], values=curve.values[:0], median=curve.median[:0])
+    who = Identity("nothing", "wrap", "callable", 0, "float64", "cpu")
+    return {
+        "full": full,
+        "layered": replace(full, layers={"encoder": full.memory, "decoder": full.memory}),
+        "partial": replace(full, memory={"heaviside": cut}, complete=False, errors=(error,)),
+        "empty": Report(subject=who, settings={}),
+    }
+
+
+def renamed(report: Report, name: str) -> Report:
+    """The report of a source that calls everything by that name."""
+    curves = {name: replace(report.memory["heaviside"], query=name)}
+    who = replace(report.subject, source=name, description=name, assumed={name: name})
+    return replace(
+        report,
+        subject=replace(who, notes=(name,)),
+        memory=curves,
+        layers={name: curves},
+        assumptions=tuple(replace(a, note=name, where=name) for a in report.assumptions),
+        findings=tuple(replace(f, message=name, advice=name, where=name) for f in report.findings),
+        errors=({"code": "E_X", "stage": name, "message": name, "hint": name},),
+        environment={name: name},
+    )
