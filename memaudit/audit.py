@@ -66,7 +66,7 @@ def scan(
         timing={"open_seconds": opened - started, "measure_seconds": measured - opened},
         environment=environment(),
     )
-    if not report.complete:
+    if found.interrupted:
         raise Interrupted(report)
     return report
 
@@ -120,7 +120,7 @@ def _report(
         settings=settings,
         memory=memory,
         layers=layers,
-        complete=found.complete,
+        complete=not found.interrupted and not found.errors,
         errors=tuple(found.errors),
         **found.fields,
     )

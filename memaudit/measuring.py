@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memaudit.bench import Bench, Facts
-from memaudit.errors import SourceError
+from memaudit.errors import MemauditError, SourceError
 from memaudit.numerics import signals
 from memaudit.probes.assumptions import Assumptions
 from memaudit.results import Assumption
@@ -34,7 +34,7 @@ class Measurement:
     curves: dict[str, dict[str, Curve]] = field(default_factory=dict)
     fields: dict[str, Any] = field(default_factory=dict)
     errors: list[dict[str, str]] = field(default_factory=list)
-    complete: bool = True
+    interrupted: bool = False
 
 
 def measure(
@@ -44,14 +44,19 @@ def measure(
     setting: Setting,
     progress: Progress,
 ) -> Measurement:
-    """Everything that was asked for; an interruption ends it early and keeps what is there."""
+    """Everything that was asked for; what is there is kept when a layer fails or Ctrl-C ends it."""
     found = Measurement()
     parts = dict(subject.parts()) or {"": subject}
-    try:
-        for name, part in parts.items():
+    for name, part in parts.items():
+        try:
             _measure_part(name, part, queries, probes, setting, progress, found)
-    except KeyboardInterrupt:
-        found.complete = False
+        except KeyboardInterrupt:
+            found.interrupted = True
+            break
+        except MemauditError as error:
+            if len(parts) == 1:
+                raise
+            found.errors.append({**error.to_dict(), "where": name})
     return found
 
 
@@ -195,7 +200,7 @@ def _keep(fields: dict[str, Any], name: str, result: Any, *, where: str) -> None
     """Store a probe's result; tuples of records from several parts stand behind each other."""
     if isinstance(result, tuple):
         if where:
-            result = tuple(replace(record, where=where) for record in result)
+            result = tuple(replace(r, where=where) if hasattr(r, "where") else r for r in result)
         fields[name] = fields.get(name, ()) + result
     else:
         fields[name] = result

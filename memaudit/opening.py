@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,8 @@ def _open(
     options: dict[str, Any],
 ) -> AbstractSubject:
     request = Request(resolve_device(device), resolve_dtype(dtype), revision, options)
+    if source.kind == "module" and str(device) != "auto":
+        source = _on_device(source, request.device)
     if source.kind == "module" and adapter is None:
         subject = _whole_module(source, request)
         if subject is not None:
@@ -79,6 +82,15 @@ def _open(
         hint = nearest(unknown[0], chosen.options)
         raise ArgumentError(f"adapter {chosen.name} has no option {unknown[0]!r}", hint=hint)
     return chosen.load(source, request)
+
+
+def _on_device(source: Source, device: torch.device) -> Source:
+    """The module on another device: a copy, for the caller's stays where it is."""
+    from torch import nn
+
+    if not isinstance(source.module, nn.Module):
+        return source
+    return replace(source, module=copy.deepcopy(source.module).to(device))
 
 
 def _whole_module(source: Source, request: Request) -> AbstractSubject | None:
@@ -126,18 +138,26 @@ def _choose(source: Source, name: str | None) -> AbstractAdapter:
 
 
 def _claims(source: Source) -> list[tuple[AbstractAdapter, Claim]]:
-    """Every adapter that can open the source; one that does not import is passed over."""
-    claims = []
+    """Every adapter that can open the source; one that does not import is passed over.
+
+    A file that one adapter cannot read may be another's: a refusal counts when nobody claims.
+    """
+    claims, refusal = [], None
     for name, plugins in registry.available("adapters").items():
         if len(plugins) > 1:
             raise registry.clash(plugins)
         try:
             adapter = registry.build("adapters", name)
+            claim = adapter.claim(source)
         except MachineError:
             continue
-        claim = adapter.claim(source)
+        except SourceError as error:
+            refusal = refusal or error
+            continue
         if claim is not None:
             claims.append((adapter, claim))
+    if refusal is not None and not claims:
+        raise refusal
     return claims
 
 

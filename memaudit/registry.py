@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -78,7 +80,9 @@ def load(plugin: Plugin) -> type[Any]:
     """
     module, _, attribute = plugin.target.partition(":")
     try:
-        return getattr(importlib.import_module(module), attribute)
+        # What a plugin prints while it loads must not end up inside a report on stdout.
+        with redirect_stdout(sys.stderr):
+            return getattr(importlib.import_module(module), attribute)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -93,7 +97,17 @@ def load(plugin: Plugin) -> type[Any]:
 
 def build(kind: str, name: str, **options: Any) -> Any:
     """An instance of the named plugin."""
-    return load(find(kind, name))(**options)
+    plugin = find(kind, name)
+    made = load(plugin)
+    missing = sorted(getattr(made, "__abstractmethods__", ()))
+    if missing:
+        raise MachineError(
+            "E_PLUGIN",
+            f"{kind}/{clean(name)} from {plugin.origin()} lacks {', '.join(missing)}",
+            hint="it was written for another version of memaudit; update or uninstall it",
+            stage="plugins",
+        )
+    return made(**options)
 
 
 def _known_kind(kind: str) -> None:

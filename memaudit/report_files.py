@@ -79,6 +79,12 @@ def check_schema(data: dict[str, Any]) -> None:
         )
 
 
+def corrupt(error: Exception) -> SourceError:
+    """The error for a report whose fields are missing or of the wrong type."""
+    fact = f"the report is damaged: {type(error).__name__} {clean(error)}"
+    return SourceError("E_CORRUPT", fact, hint="write it again", stage="read")
+
+
 def _mode(target: Path) -> int:
     """The rights of the file that is replaced, or those that a new file would get."""
     if target.exists():

@@ -236,9 +236,16 @@ class Report(Record):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """The inverse of `to_dict`; refuses a schema that it does not know."""
-        from memaudit.report_files import check_schema
+        from memaudit.report_files import check_schema, corrupt
 
         check_schema(data)
+        try:
+            return cls._from_known(data)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise corrupt(error) from error
+
+    @classmethod
+    def _from_known(cls, data: dict[str, Any]) -> Self:
         known = {f.name: data[f.name] for f in fields(cls)}
         curves = {name: Curve.from_dict(item) for name, item in data["memory"].items()}
         layers = {

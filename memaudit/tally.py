@@ -60,7 +60,8 @@ class Tally:
         have = sum(len(block) for block in self.basis)
         missing = min(self.sweep - have, len(readings))
         if missing > 0:
-            self.basis.append(readings[:missing].cpu())
+            size = x[:missing].abs().amax(-1)[:, None, None]
+            self.basis.append((readings[:missing] / size).cpu())
         if self.sweep == 0 or have + max(missing, 0) < self.sweep or not self.linear:
             self.linear &= self.sweep > 0
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +19,7 @@ WIDEST_SWEEP = 128
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """Probe vectors x (P,D), the amplitude of each, and how many at the front sweep the basis."""
+    """Probe vectors x (P,D), the size of each, and how many at the front sweep the basis."""
 
     x: torch.Tensor
     amplitude: torch.Tensor
@@ -38,7 +39,7 @@ def probe_vectors(
     amplitudes: tuple[float, ...] | None = None,
     natural: torch.Tensor | None = None,
 ) -> Probes:
-    """The basis at amplitude 1, then every direction at every amplitude, in float64 on the CPU.
+    """The basis at the middle amplitude, then every direction at every amplitude, in float64.
 
     Directions have sup-norm 1: ones, minus ones, basis, random signs, Gaussian. `natural` rows
     (real embeddings) join at their own size.
@@ -46,11 +47,13 @@ def probe_vectors(
     exponents, basis, signs, gaussian = LEVELS[level]
     sizes = amplitudes or tuple(2.0**k for k in exponents)
     rows = _directions(width, basis, signs, gaussian, generator)
-    sweep = torch.eye(width, dtype=torch.float64) if width <= WIDEST_SWEEP else rows[:0]
-    # Sizes vary slowest, unit size first: an interrupted audit has the whole circle at size one.
-    sizes = tuple(sorted(sizes, key=lambda size: (size != 1.0, size)))
+    # Sizes vary slowest, from the one next to 1 outwards: an interrupted audit has whole circles.
+    sizes = tuple(sorted(sizes, key=lambda size: abs(math.log(size))))
+    basis_rows = torch.eye(width, dtype=torch.float64) if width <= WIDEST_SWEEP else rows[:0]
+    sweep = sizes[0] * basis_rows
     x = torch.cat([sweep, *(size * rows for size in sizes)])
-    amplitude = [torch.ones(len(sweep)), *(torch.full((len(rows),), size) for size in sizes)]
+    amplitude = [torch.full((len(sweep),), sizes[0])]
+    amplitude += [torch.full((len(rows),), size) for size in sizes]
     if natural is not None:
         natural = natural.to("cpu", torch.float64)
         x = torch.cat([x, natural])

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from memaudit.loading.source import Source
 
 STRENGTH = 10
+#: A module that is a recurrent layer: its own class says which axis is time.
+CERTAIN = 20
 FILES = ("path", "demo")
 
 
@@ -29,7 +31,8 @@ class RnnAdapter(AbstractAdapter):
     def claim(self, source: Source) -> Claim | None:
         """Whether the source has recurrent weights."""
         if source.kind == "module":
-            return Claim(FAMILY, STRENGTH) if recurrent_layers(source.module) else None
+            layers = recurrent_layers(source.module)
+            return Claim(FAMILY, CERTAIN if "" in layers else STRENGTH) if layers else None
         if source.kind not in FILES:
             return None
         names = source.checkpoint.tensors

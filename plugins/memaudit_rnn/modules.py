@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from memaudit.errors import ArgumentError, SourceError
+from memaudit.loading.digest import digest_tensors
 from memaudit.loading.finite import require_finite
 from memaudit.results import Identity
 from memaudit_rnn import describing
@@ -112,6 +113,7 @@ def _subject(text: str, found: Found, request: Request, settings: Settings) -> R
         parameters=found.parameters(),
         dtype=describing.dtype_name(dtype),
         device=str(weight.device),
+        sha256=digest_tensors(found.tensors),
         description=found.stack.title,
         recurrences=found.stack.recurrences(),
         notes=(*found.notes, *settings.notes()),
