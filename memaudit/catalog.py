@@ -30,6 +30,7 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "MA109": "memaudit.findings.diverged:Diverged",
         "MA110": "memaudit.findings.unsettled_prefix:UnsettledPrefix",
         "MA111": "memaudit.findings.power_law_in_window:PowerLawInWindow",
+        "MA112": "memaudit.findings.sensitive_to_rounding:SensitiveToRounding",
         "MA301": "memaudit.findings.not_causal:NotCausal",
         "MA302": "memaudit.findings.not_time_homogeneous:NotTimeHomogeneous",
         "MA303": "memaudit.findings.not_deterministic:NotDeterministic",

@@ -16,6 +16,10 @@ FEWEST_LAGS = 20
 FLAT = 0.01
 #: Jitter of oscillation peaks, as a change of the logarithm, beyond which nothing is flat.
 WORST_JITTER = 0.05
+#: Blocks of the window whose maxima all rise when the curve grows.
+STAIRS = 6
+#: Rise of the logarithm over the second half that counts as growth below earlier values.
+CLEAN_RISE = 1.0
 #: Too few lags above the floor still show growth when they rise by this factor (in logarithms).
 STEEP_RISE = 3.0
 #: A fall from this far above the signal level to nothing within one lag is a cliff.
@@ -99,6 +103,13 @@ def _flat_or_growing(t: np.ndarray, log_m: np.ndarray) -> Decay | None:
         return Decay("persistent", window=window, confidence=float(1 - abs(change) / (2 * flat)))
     if change > 0:
         return None
+    # A fluctuating curve rises here and there: growth must reach new heights again and again, or
+    # be a clean and large rise of the whole second half (an unstable mode from far below).
+    heights = [block.max() for block in np.array_split(log_m, STAIRS)]
+    higher = bool((np.diff(heights) > 0).all())
+    clean = smooth and late.misfit <= GOOD_MISFIT and change <= -CLEAN_RISE
+    if not (higher or clean):
+        return Decay("undetermined", window=window)
     return _growing(t, log_m, window)
 
 

@@ -10,6 +10,8 @@ import numpy as np
 FEWEST_PEAKS = 4
 #: With a residual below this the points are an envelope already: more peaks must be left.
 SHALLOW, FEWEST_SHALLOW_PEAKS = 0.1, 8
+#: No stretch of the window without a peak may be longer than this share of it.
+WIDEST_GAP = 0.4
 #: Residuals of a noise-free curve: rounding of the logarithm, not oscillation.
 ROUNDING = 1e-7
 #: Shifts c of (t + c)^-alpha tried on each of a few ever finer grids; more than a quarter of the
@@ -62,11 +64,19 @@ def _through_peaks(t, log_m, solve) -> Fit:  # type: ignore[no-untyped-def]
         residual = log_m[rows] - (fit.intercept - fit.slope * fit.axis(t[rows]))
         peaks = np.flatnonzero((residual[1:-1] >= residual[:-2]) & (residual[1:-1] > residual[2:]))
         fewest = FEWEST_PEAKS if fit.rms > SHALLOW else FEWEST_SHALLOW_PEAKS
-        if len(peaks) < fewest or _depth(residual, peaks + 1) < fit.rms / 2:
+        if len(peaks) < fewest or not _spread(t[rows[peaks + 1]], t):
+            break
+        if _depth(residual, peaks + 1) < fit.rms / 2:
             break
         rows = rows[peaks + 1]
         fit = solve(rows)
     return fit
+
+
+def _spread(peaks: np.ndarray, t: np.ndarray) -> bool:
+    """Whether peaks stand all over the window; a ripple at its start is no oscillation."""
+    gaps = np.diff(np.concatenate([t[:1], peaks, t[-1:]]))
+    return bool(gaps.max() <= WIDEST_GAP * (t[-1] - t[0]))
 
 
 def _depth(residual: np.ndarray, peaks: np.ndarray) -> float:

@@ -10,8 +10,9 @@ from memaudit.contracts import AbstractQuery
 if TYPE_CHECKING:
     import torch
 
-#: The prefix grows by this factor while the state has not settled, up to the last one.
-GROWTH, LONGEST_PREFIX = 4, 16
+#: A prefix of one window that did not settle is tried once more with this many. A state that
+#: still moves then is on a cycle or worse, and more steps would only cost.
+LONG_PREFIX = 4
 #: Steps before lag 0 on a linear model, which need not settle.
 SHORT_PREFIX = 8
 
@@ -53,6 +54,6 @@ class ReversedInput(AbstractQuery):
         return lags + start + 1, lags + start
 
     def lengthened(self, horizon: int) -> Self | None:
-        if self.linear or self.windows * GROWTH > LONGEST_PREFIX:
+        if self.linear or self.windows >= LONG_PREFIX:
             return None
-        return replace(self, windows=self.windows * GROWTH)
+        return replace(self, windows=LONG_PREFIX)
