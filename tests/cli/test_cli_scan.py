@@ -11,13 +11,13 @@ import warnings
 from dataclasses import replace
 
 import pytest
-from handmade import curve, of_kind, power_law, report  # pyright: ignore[reportMissingImports]
 
 import memaudit
 from memaudit.cli import main
 from memaudit.errors import MachineError, SourceError
 from memaudit.findings.judge import judge
 from memaudit.results import Report
+from tests.reports.handmade import curve, of_kind, power_law, report
 
 
 class Interrupted(KeyboardInterrupt):

@@ -6,11 +6,11 @@ import re
 
 import numpy as np
 import pytest
-from handmade import LAGS, assumption, curve, identity, of_kind, power_law, report  # pyright: ignore[reportMissingImports]
 
 from memaudit import registry
 from memaudit.findings.judge import judge
 from memaudit.results import SEVERITIES, Decay, Status
+from tests.reports.handmade import LAGS, assumption, curve, identity, of_kind, power_law, report
 
 ZERO = np.zeros(512)
 FAST = Decay("exponential", rate=0.2, interval=(0.19, 0.21), window=(1, 100))
@@ -101,6 +101,12 @@ EVIDENCE = [
         "after 2048 steps",
     ),
     ("MA111", "note", report(power_law()), "exponent 0.5 [0.49, 0.51] over lags 8 to 512"),
+    (
+        "MA112",
+        "warning",
+        report(curve(values=np.full(512, 2.0), floor=1e-3)),
+        "by 0.001, largest value 2",
+    ),
     (
         "MA301",
         "warning",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from handmade import curve, of_kind
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memaudit.reports.curve_plot import floor_is_drawn, plot
+from tests.reports.handmade import curve, of_kind
 
 STRAIGHT = """\
  1e+00|*

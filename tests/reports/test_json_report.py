@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from handmade import curve, power_law, report
 
 from memaudit import registry
 from memaudit.reports.json_file import JsonFile
 from memaudit.results import Report
+from tests.reports.handmade import curve, power_law, report
 
 
 def test_the_text_is_what_save_writes(tmp_path):

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from handmade import assumption, curve, identity, of_kind, power_law, report
 from rich.console import Console
 
 from memaudit.findings.judge import judge
 from memaudit.reports.terminal import Terminal
 from memaudit.results import Decay, Status
+from tests.reports.handmade import assumption, curve, identity, of_kind, power_law, report
 
 EXPECTED = Path(__file__).parent / "terminal_report.txt"
 

@@ -1,0 +1,49 @@
+"""Probe vectors and lags."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from memaudit.numerics.signals import LEVELS, lag_grid, probe_vectors, pulse, seeded
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("width", [1, 2, 7, 300])
+def test_probes_span_the_amplitudes_and_never_vanish(level: str, width: int) -> None:
+    probes = probe_vectors(width, level=level, generator=seeded(0))
+    sizes = probes.x.abs().amax(1)
+    assert torch.allclose(sizes, probes.amplitude)
+    assert sizes.min() == 2.0**-6
+    assert sizes.max() == 2.0**6
+    assert probes.sweep == (width if width <= 128 else 0)
+
+
+def test_both_signs_are_probed_for_one_input() -> None:
+    probes = probe_vectors(1, level="quick", generator=seeded(0))
+    assert (probes.x < 0).any()
+    assert (probes.x > 0).any()
+
+
+def test_amplitudes_that_are_given_are_the_only_ones() -> None:
+    probes = probe_vectors(3, level="standard", generator=seeded(0), amplitudes=(0.5, 4.0))
+    assert set(probes.x.abs().amax(1).tolist()) == {0.5, 4.0}
+
+
+def test_the_global_generator_is_not_touched() -> None:
+    before = torch.get_rng_state()
+    probe_vectors(5, level="standard", generator=seeded(3))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_pulse_holds_and_ends() -> None:
+    sequence = pulse(torch.tensor([[2.0, -1.0]]), on=2, length=5)
+    assert sequence[0].tolist() == [[2, -1], [2, -1], [0, 0], [0, 0], [0, 0]]
+
+
+@pytest.mark.parametrize("horizon", [8, 24, 25, 512, 4096])
+def test_the_lag_grid_starts_dense_and_ends_at_the_horizon(horizon: int) -> None:
+    lags = lag_grid(horizon)
+    assert lags[: min(24, horizon)].tolist() == list(range(min(24, horizon)))
+    assert lags[-1] == horizon - 1
+    assert (lags.diff() > 0).all()
