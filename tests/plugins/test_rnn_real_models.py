@@ -14,8 +14,10 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from memaudit.cli import main
 from memaudit.contracts import AbstractSubject, Request
 from memaudit.loading.source import parse_source
+from memaudit.results import Report
 from memaudit_rnn import RnnAdapter
 
 pytestmark = pytest.mark.network
@@ -153,3 +155,27 @@ def test_the_uzbek_tagger_is_a_bidirectional_gru_with_embedding_and_head(fetch: 
     subject = opened(path)
     assert subject.identity.coverage == 1.0
     close(subject.respond(tokens), expected)
+
+
+@pytest.mark.parametrize(
+    ("requirement", "inside", "parts"),
+    [
+        ("silero-vad==6.2.3", "silero_vad_16k.safetensors", ["lstm_cell"]),
+        ("resemblyzer==0.1.4", "pretrained.pt", []),
+        ("gr-nlp-toolkit==0.1.5", "LSTM_LM_50000_char_120_32_512.pt", []),
+        ("g2p-en==2.1.0", "checkpoint20.npz", ["enc", "dec"]),
+        ("uzmorph-bigru==0.1.1", "morph_bigru.pth", []),
+    ],
+)
+def test_the_command_line_audits_the_file_alone(
+    fetch: Fetch, tmp_path: Path, requirement: str, inside: str, parts: list[str]
+) -> None:
+    source = tmp_path / inside  # away from whatever lies beside it in the package
+    source.write_bytes(fetch(requirement, inside).read_bytes())
+    saved = tmp_path / "report.json"
+    words = ["scan", str(source), "--quick", "--horizon", "64", "--json", str(saved)]
+    assert main(words) == 0
+    report = Report.load(saved)
+    assert list(report.layers) == parts
+    assert set(report.memory) == {"heaviside", "impulse", "reversed"}
+    assert all(len(curve.values) == 64 for curve in report.memory.values())
