@@ -104,11 +104,12 @@ def _best_shift(t: np.ndarray, log_m: np.ndarray, rows: np.ndarray) -> Fit:
     x, y = t[rows], log_m[rows]
     left = 0.25 - min(x[0], 0.0) if x[0] < 1 else 1e-3
     right = max(4.0, (t[-1] - t[0]) / 4)
+    shift = left
     for _ in range(ZOOMS):
         grid = np.geomspace(left, right, SHIFTS)
         best = int(np.argmin(_residuals(np.log(x + grid[:, None]), y)))
         left, right = grid[max(best - 1, 0)], grid[min(best + 1, SHIFTS - 1)]
-    shift = float(grid[best])
+        shift = float(grid[best])
     return _line(np.log(x + shift), y, shift, rows)
 
 

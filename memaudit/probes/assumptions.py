@@ -116,9 +116,10 @@ class Trial:
         """A small change of the input makes a small change of the answer."""
         a = self.adjusted
         note = "change of the answer for a 256 times smaller change of the input, at u and at 0"
-        at_u = (largest(a[f"u+2^-{k} v"] - a["u"]) for k in (12, 4))
-        at_rest = (largest(a[f"2^-{k} u"]) for k in (12, 4))
-        found = [self._shrinks("continuous", *changes, note) for changes in (at_u, at_rest)]
+        at_u = [largest(a[f"u+2^-{k} v"] - a["u"]) for k in (12, 4)]
+        at_rest = [largest(a[f"2^-{k} u"]) for k in (12, 4)]
+        pairs = (at_u, at_rest)
+        found = [self._shrinks("continuous", fine, coarse, note) for fine, coarse in pairs]
         return max(found, key=lambda item: item.residual or 0.0)
 
     def regular(self) -> Assumption:
