@@ -247,6 +247,9 @@ class Report(Record):
     @classmethod
     def _from_known(cls, data: dict[str, Any]) -> Self:
         known = {f.name: data[f.name] for f in fields(cls)}
+        extra = set(data) - set(known) - {"schema", "memaudit"}
+        if extra:
+            raise ValueError(f"unknown fields {', '.join(sorted(extra))}")
         curves = {name: Curve.from_dict(item) for name, item in data["memory"].items()}
         layers = {
             layer: {name: Curve.from_dict(item) for name, item in group.items()}

@@ -73,6 +73,16 @@ def test_a_report_with_a_missing_field_is_refused(report, tmp_path) -> None:
         memaudit.Report.from_dict(data)
 
 
+@pytest.mark.parametrize("place", [(), ("subject",), ("memory", "impulse", "decay")])
+def test_a_report_with_an_unknown_field_is_refused(report, place) -> None:
+    data = inner = report.to_dict()
+    for key in place:
+        inner = inner[key]
+    inner["surprise"] = 1
+    with pytest.raises(SourceError, match="surprise"):
+        memaudit.Report.from_dict(data)
+
+
 def test_a_failed_write_leaves_the_old_report_whole(report, tmp_path, monkeypatch) -> None:
     path = report.save(tmp_path / "report.json")
     before = path.read_bytes()
