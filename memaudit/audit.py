@@ -74,14 +74,14 @@ def scan(
 def _queries(asked: Sequence[str | AbstractQuery] | None) -> list[AbstractQuery]:
     from memaudit.catalog import DEFAULT_QUERIES
 
-    names = DEFAULT_QUERIES if asked is None else asked
+    names = DEFAULT_QUERIES if asked is None else [asked] if isinstance(asked, str) else asked
     return [q if isinstance(q, AbstractQuery) else registry.build("queries", q) for q in names]
 
 
 def _probes(asked: Sequence[str | AbstractProbe] | None) -> list[AbstractProbe]:
     from memaudit.catalog import DEFAULT_PROBES
 
-    names = DEFAULT_PROBES if asked is None else asked
+    names = DEFAULT_PROBES if asked is None else [asked] if isinstance(asked, str) else asked
     return [p if isinstance(p, AbstractProbe) else registry.build("probes", p) for p in names]
 
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 #: Numbers (inputs and answers) of one pass; about a gigabyte with the temporaries. Sequential
 #: models cost by passes more than by rows, so a pass should be as large as memory allows.
 PASS_NUMBERS = 2**26
+#: Tokens times parameters of one pass: some seconds of work, after which the progress moves and
+#: Ctrl-C is heard. Fixed by size, not by the clock, so that the same audit gives the same numbers.
+PASS_WORK, SMALL_MODEL = 2**35, 2**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,7 @@ class Facts:
     causal: bool
     linear: bool
     outputs: int
+    rounding: float
 
 
 class Batch:
@@ -82,7 +86,7 @@ class Bench:
         """An empty tally for every query."""
         horizon = self.setting.horizon
         lags = signals.lag_grid(horizon) if self.subject.pooled else torch.arange(horizon)
-        rounding = torch.finfo(self.subject.dtype).eps
+        rounding = self.facts.rounding
         sweep = self.probes.sweep if self.facts.linear else 0
         return [Tally(q, lags, self.normalization, rounding, sweep) for q in queries]
 
@@ -105,8 +109,9 @@ class Bench:
 
     def _chunks(self, tallies: Sequence[Tally]) -> Iterator[slice]:
         width = (self.subject.input_size or 1) + 2 * self.facts.outputs
-        per_probe = width * self._length(tallies) * self._rows_per_probe(tallies)
-        size = max(1, PASS_NUMBERS // per_probe)
+        tokens = self._length(tallies) * self._rows_per_probe(tallies)
+        work = tokens * max(self.subject.identity.parameters, SMALL_MODEL)
+        size = max(1, min(PASS_NUMBERS // (width * tokens), PASS_WORK // work))
         for start in range(0, len(self.probes.x), size):
             yield slice(start, start + size)
 
@@ -155,9 +160,8 @@ class Bench:
         before = tally.query.prefix(self.setting.horizon)
         drift = None
         if before >= 2:
-            last = difference(
-                answers, base, slice(before - 1, before), slice(before - 2, before - 1)
-            )
+            at = self._last_step(before)
+            last = difference(answers, base, slice(at, at + 1), slice(at - 1, at))
             drift = last.abs().amax((1, 2))
         readings = difference(answers, base, as_slice(later), as_slice(earlier))
         low, high = answers[:, : int(later.amax()) + 1].flatten(1).aminmax(dim=1)
@@ -188,10 +192,18 @@ class Bench:
         base = answers[:1] if reference is None else answers[1 + len(x) : 1 + 2 * len(x)]
         self._read(tally, x, amplitude, mine, base, noise)
 
+    def _last_step(self, before: int) -> int:
+        """The step of the prefix whose change tells whether the state has settled.
+
+        A model that looks ahead sees the end of the prefix before it comes.
+        """
+        return before - 1 if self.facts.causal else max(before - 1 - before // 4, 1)
+
     def _times(self, tally: Tally) -> torch.Tensor:
         later, earlier = tally.query.moments(tally.lags, self.setting.horizon)
         before = tally.query.prefix(self.setting.horizon)
-        extra = torch.tensor([before - 2, before - 1] if before >= 2 else [], dtype=torch.long)
+        at = self._last_step(before)
+        extra = torch.tensor([at - 1, at] if before >= 2 else [], dtype=torch.long)
         return torch.cat([later, later if earlier is None else earlier, extra]).unique()
 
 

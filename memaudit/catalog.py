@@ -35,6 +35,7 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "MA302": "memaudit.findings.not_time_homogeneous:NotTimeHomogeneous",
         "MA303": "memaudit.findings.not_deterministic:NotDeterministic",
         "MA304": "memaudit.findings.rows_depend:RowsDepend",
+        "MA305": "memaudit.findings.outside_theory:OutsideTheory",
     },
     "reports": {
         "terminal": "memaudit.reports.terminal:Terminal",

@@ -70,7 +70,7 @@ def _measure_part(
     found: Measurement,
 ) -> None:
     label = f"{name}: " if name else ""
-    outputs = count_outputs(subject)
+    outputs, precision = try_out(subject)
     progress(f"{label}assumptions", 0, 1)
     assumed = Assumptions().measure(subject, setting)
     progress(f"{label}assumptions", 1, 1)
@@ -81,9 +81,10 @@ def _measure_part(
     if queries:
         linear = _holds(assumed, "linear")
         causal = subject.pooled or _holds(assumed, "causal")
-        facts = Facts(causal=causal, linear=linear, outputs=outputs)
+        rounding = max(precision, _hidden_rounding(assumed))
+        facts = Facts(causal=causal, linear=linear, outputs=outputs, rounding=rounding)
         run = QueryRun(subject, setting, facts, label, progress)
-        run.measure([q.on_linear() if linear else q for q in queries], curves)
+        run.measure(queries, curves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +98,22 @@ class QueryRun:
     progress: Progress
 
     def measure(self, queries: Sequence[AbstractQuery], curves: dict[str, Curve]) -> None:
-        """Fill `curves`; on Ctrl-C from the probes that were finished."""
-        tallies = self._run(queries, curves)
-        retry = [longer for t in tallies if (longer := self._longer(t)) is not None]
-        while retry:
-            again = self._run(retry, curves)
-            retry = [longer for t in again if (longer := self._longer(t)) is not None]
+        """Fill `curves`; on Ctrl-C from the probes that were finished.
+
+        A query in its form for linear models is asked again in its own form when the readings do
+        not superpose after all, and with a longer prefix when the state had not settled.
+        """
+        asked = [q.on_linear() if self.facts.linear else q for q in queries]
+        tallies = self._run(asked, curves)
+        misled = [
+            own
+            for own, form, tally in zip(queries, asked, tallies, strict=True)
+            if tally.refuted and form is not own
+        ]
+        if misled:
+            tallies = [t for t in tallies if not t.refuted] + self._run(misled, curves)
+        while retry := [q for t in tallies if (q := self._longer(t)) is not None]:
+            tallies = self._run(retry, curves)
 
     def _run(self, queries: Sequence[AbstractQuery], curves: dict[str, Curve]) -> list[Tally]:
         clock = _Clock(f"{self.label}{', '.join(q.name for q in queries)}", self.progress)
@@ -141,7 +152,7 @@ class QueryRun:
             )
 
     def _longer(self, tally: Tally) -> AbstractQuery | None:
-        if tally.settled(self.setting.epsilon):
+        if self.setting.level == "quick" or tally.settled(self.setting.epsilon):
             return None
         return tally.query.lengthened(self.setting.horizon)
 
@@ -157,6 +168,7 @@ class QueryRun:
             level=self.setting.level,
             generator=generator,
             amplitudes=self.setting.amplitudes,
+            sweep=self.facts.linear or self.setting.level != "quick",
             natural=self.subject.natural_inputs(NATURAL, generator),
         )
 
@@ -176,8 +188,8 @@ class _Clock:
         self.advance(self.total)
 
 
-def count_outputs(subject: AbstractSubject) -> int:
-    """The width M of the answer, from a short trial that also shows a wrong shape early."""
+def try_out(subject: AbstractSubject) -> tuple[int, float]:
+    """The width M of the answer and its rounding, from a trial that shows a wrong shape early."""
     width = subject.input_size or 1
     trial = torch.zeros(2, 8, width, device=subject.device, dtype=subject.dtype)
     answer = subject.respond(trial)
@@ -189,7 +201,14 @@ def count_outputs(subject: AbstractSubject) -> int:
             hint="a subject answers (B, T, M), or (B, M) when pooled",
             stage="respond",
         )
-    return int(answer.shape[-1])
+    coarsest = max(torch.finfo(dtype).eps for dtype in (subject.dtype, answer.dtype))
+    return int(answer.shape[-1]), coarsest
+
+
+def _hidden_rounding(assumptions: Sequence[Assumption]) -> float:
+    """Rounding inside the model, seen where a row alone and in a batch differ by a little."""
+    found = [a.residual for a in assumptions if a.name == "rows-independent" and a.holds]
+    return max((residual for residual in found if residual is not None), default=0.0)
 
 
 def _holds(assumptions: Sequence[Assumption], name: str) -> bool:

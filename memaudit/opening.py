@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING, Any
 from memaudit import registry
 from memaudit.contracts import AbstractAdapter, AbstractSubject, Claim, Request
 from memaudit.devices import resolve_device, resolve_dtype
-from memaudit.errors import ArgumentError, MachineError, MemauditError, SourceError, nearest
+from memaudit.errors import ArgumentError, MachineError, MemauditError, SourceError, clean, nearest
 from memaudit.loading.source import Source, parse_source
 
 if TYPE_CHECKING:
     import torch
 
+#: Keyword arguments of `scan` and `load`, for the hint at a misspelt one.
+SHARED_OPTIONS = (
+    *("horizon", "queries", "probes", "seed", "progress"),
+    *("level", "normalization", "amplitudes", "epsilon"),
+    *("adapter", "device", "dtype", "revision"),
+)
 #: A claim this strong knows the module better than a trial of its forward does.
 CERTAIN = 15
 
@@ -49,10 +55,11 @@ def open_subject(
 ) -> AbstractSubject:
     """The subject behind a source; a subject is given back as it is."""
     if isinstance(source, AbstractSubject):
-        if options:
-            raise ArgumentError(
-                f"unknown option {next(iter(options))!r}", hint="the subject is already open"
-            )
+        given = {"adapter": adapter, "device": device, "dtype": dtype, "revision": revision}
+        late = [*options, *(name for name, value in given.items() if value not in (None, "auto"))]
+        if late:
+            fact = f"{clean(late[0])} cannot be set on a subject that is already open"
+            raise ArgumentError(fact, hint="give it to memaudit.load or memaudit.wrap")
         return source
     where = parse_source(source)
     try:
@@ -79,8 +86,9 @@ def _open(
     chosen = _choose(source, adapter)
     unknown = [name for name in options if name not in chosen.options]
     if unknown:
-        hint = nearest(unknown[0], chosen.options)
-        raise ArgumentError(f"adapter {chosen.name} has no option {unknown[0]!r}", hint=hint)
+        hint = nearest(unknown[0], [*chosen.options, *SHARED_OPTIONS])
+        fact = f"neither scan nor adapter {chosen.name} has an option {clean(unknown[0])!r}"
+        raise ArgumentError(fact, hint=hint)
     return chosen.load(source, request)
 
 
@@ -127,7 +135,8 @@ def _choose(source: Source, name: str | None) -> AbstractAdapter:
         return registry.build("adapters", name)
     claims = sorted(_claims(source), key=lambda pair: -pair[1].strength)
     if not claims:
-        raise SourceError("E_UNSUPPORTED", *_nobody(source), stage="open")
+        fact, hint = _nobody(source)
+        raise SourceError("E_UNSUPPORTED", fact, hint=hint, stage="open")
     best = claims[0][1].strength
     rivals = [adapter.name for adapter, claim in claims if claim.strength == best]
     if len(rivals) > 1:
@@ -161,14 +170,25 @@ def _claims(source: Source) -> list[tuple[AbstractAdapter, Claim]]:
     return claims
 
 
-def _nobody(source: Source) -> tuple[str]:
-    what = {
-        "hub": "no installed adapter opens hub ids",
-        "timm": "no installed adapter opens timm models",
-        "module": "no input width was found that the module takes, and no recurrent layer in it",
-    }.get(source.kind)
-    if what is None:
+def _nobody(source: Source) -> tuple[str, str]:
+    """The fact and the hint when no adapter claims a source."""
+    known = {
+        "hub": (
+            "it looks like a hub id, and no installed adapter opens those",
+            "download the model and give its path; memaudit list adapters shows what there is",
+        ),
+        "timm": (
+            "no installed adapter opens timm models",
+            "build the model in Python and pass the module to memaudit.scan",
+        ),
+        "module": (
+            "no input width was found that the module takes, and no recurrent layer in it",
+            "give the width: memaudit.scan(module, input_size=...)",
+        ),
+    }
+    if source.kind not in known:
         names = list(source.checkpoint.tensors)
         shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
         what = f"no recurrent layer was recognised among {len(names)} tensors ({shown})"
-    return (what,)
+        return what, "build the model in Python and pass the module to memaudit.scan"
+    return known[source.kind]

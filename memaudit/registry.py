@@ -14,6 +14,7 @@ from memaudit.catalog import BUILT_IN
 from memaudit.errors import ArgumentError, MachineError, clean, nearest
 
 KINDS = tuple(BUILT_IN)
+SINGULAR = {kind: kind.removesuffix("s") for kind in KINDS} | {"queries": "query"}
 OURS = "memaudit"
 
 
@@ -54,7 +55,9 @@ def find(kind: str, name: str) -> Plugin:
     """The one plugin behind a name, or an error that names the neighbours or the rivals."""
     plugins = available(kind)
     if name not in plugins:
-        raise ArgumentError(f"unknown {kind[:-1]} {clean(name)!r}", hint=nearest(name, plugins))
+        raise ArgumentError(
+            f"unknown {SINGULAR[kind]} {clean(name)!r}", hint=nearest(name, plugins)
+        )
     first, *others = plugins[name]
     if others:
         raise clash(plugins[name])

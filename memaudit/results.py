@@ -82,13 +82,18 @@ class Decay(Record):
         return cls(**{**data, **pairs})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Curve(Record):
     """One memory function: the supremum over probes at every lag, and what was concluded.
 
     `values` is a lower bound of the supremum unless `exact`; `median` is over the same probes.
-    `floor` is the numerical noise in the unit of the values. `horizon` is the lag from which the
-    envelope stays below epsilon times its maximum, None when that lies beyond the window.
+    `floor` is the numerical noise in the unit of the values, `noise` the part of it by which two
+    identical runs differed. `horizon` is the lag from which the
+    envelope stays below epsilon times its maximum, None when that lies beyond the window, or
+    below ten times the floor, where nobody can see it.
+    `half_life` counts the lags from the largest value until the envelope has halved; where an
+    exponential has not halved inside the window, it is log(2) / rate. `holder` is the size of the
+    probe that holds the supremum at the last lag above the floor, None when it is exact.
     `at_edge` says that the supremum kept rising at the end of the amplitude grid.
     """
 
@@ -106,7 +111,15 @@ class Curve(Record):
     probes: int
     exact: bool
     at_edge: bool
+    noise: float = 0.0
+    holder: float | None = None
     prefix: int | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"Curve({self.query}: {self.decay}; horizon {self.horizon}, half-life "
+            f"{self.half_life}, {len(self.values)} lags)"
+        )
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
@@ -204,7 +217,7 @@ class Identity(Record):
         return cls(**{**data, "recurrences": layers, "notes": tuple(data["notes"])})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Report(Record):
     """A whole audit. `complete` is False when it was cut short; what was measured is kept.
 
@@ -226,6 +239,12 @@ class Report(Record):
     errors: tuple[dict[str, str], ...] = ()
     timing: dict[str, float] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        curves = "".join(f"\n  {curve!r}" for curve in self.memory.values())
+        codes = " ".join(finding.code for finding in self.findings) or "none"
+        title = f"{self.subject.source}: {self.subject.description}"
+        return f"Report({title}{curves}\n  findings: {codes})"
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON report: schema number first, then the version, then the fields."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import math
+from numbers import Integral, Real
 from typing import Any
 
 from memaudit.contracts import Setting
 from memaudit.errors import ArgumentError, clean, nearest
 
 SHORTEST, LONGEST = 8, 1_048_576
+#: Amplitudes up to this size, and down to its inverse, leave room for the model's own gain.
+LARGEST = 2.0**40
 OPENING = ("adapter", "device", "dtype", "revision")
 MEASURING = ("level", "normalization", "amplitudes", "epsilon")
 
@@ -21,7 +23,11 @@ def split_options(
     if "amplitudes" in measuring and measuring["amplitudes"] is not None:
         measuring["amplitudes"] = _amplitudes(measuring["amplitudes"])
     opening = {name: value for name, value in options.items() if name not in MEASURING}
-    return Setting(horizon=horizon, seed=seed, **measuring), opening
+    plain = [
+        int(v) if isinstance(v, Integral) and not isinstance(v, bool) else v
+        for v in (horizon, seed)
+    ]
+    return Setting(horizon=plain[0], seed=plain[1], **measuring), opening
 
 
 def check_setting(setting: Setting) -> None:
@@ -33,24 +39,26 @@ def check_setting(setting: Setting) -> None:
     _whole("seed", setting.seed, 0, 2**63 - 1)
     _known("level", setting.level, LEVELS)
     _known("normalization", setting.normalization, NORMALIZATIONS)
-    if not isinstance(setting.epsilon, float) or not 0 < setting.epsilon < 1:
+    if not isinstance(setting.epsilon, Real) or not 0 < float(setting.epsilon) < 1:
         raise ArgumentError(f"epsilon is {setting.epsilon!r}", hint="take a number between 0 and 1")
 
 
 def _whole(name: str, value: Any, low: int, high: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not whole or not low <= int(value) <= high:
         hint = f"take a whole number from {low} to {high}"
         raise ArgumentError(f"{name} is {clean(value)}", hint=hint)
 
 
 def _known(name: str, value: Any, known: dict[str, Any]) -> None:
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise ArgumentError(f"unknown {name} {clean(value)!r}", hint=nearest(str(value), known))
 
 
 def _amplitudes(value: Any) -> tuple[float, ...]:
     values = value if isinstance(value, list | tuple) else [value]
-    good = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
-    if not values or not good or not all(math.isfinite(v) and v > 0 for v in values):
-        raise ArgumentError(f"amplitudes are {clean(value)}", hint="give positive numbers")
+    good = all(isinstance(v, Real) and not isinstance(v, bool) for v in values)
+    if not values or not good or not all(1 / LARGEST <= v <= LARGEST for v in values):
+        hint = f"give positive numbers from {1 / LARGEST:g} to {LARGEST:g}"
+        raise ArgumentError(f"amplitudes are {clean(value)}", hint=hint)
     return tuple(float(v) for v in values)

@@ -35,7 +35,9 @@ class Tally:
     amplitudes: list[torch.Tensor] = field(default_factory=list)
     basis: list[torch.Tensor] = field(default_factory=list)
     drift: float = 0.0
+    noise: float = 0.0
     linear: bool = True
+    refuted: bool = False
 
     def add(
         self,
@@ -52,6 +54,7 @@ class Tally:
         self.values.append((memory.magnitude(readings, self.normalization) / norm[:, None]).cpu())
         self.floors.append(((noise + self.rounding * loudest) / norm).cpu())
         self.amplitudes.append(amplitude.cpu())
+        self.noise = max(self.noise, float((noise / norm).amax()))
         if drift is not None:
             self.drift = max(self.drift, float(torch.nan_to_num(drift / norm).amax()))
         self._superpose(x, readings, loudest)
@@ -62,17 +65,23 @@ class Tally:
         if missing > 0:
             size = x[:missing].abs().amax(-1)[:, None, None]
             self.basis.append((readings[:missing] / size).cpu())
-        if self.sweep == 0 or have + max(missing, 0) < self.sweep or not self.linear:
-            self.linear &= self.sweep > 0
+        self.linear &= self.sweep > 0 and self.rounding <= memory.COARSEST_LINEAR
+        if not self.linear or have + max(missing, 0) < self.sweep:
             return
         rest, basis = readings[max(missing, 0) :], torch.cat(self.basis)
         self.basis = [basis]
         if basis.numel() > MOST_BASIS_NUMBERS:
             self.linear = False
         elif len(rest):
-            off = memory.superposition_residual(rest.cpu(), x[max(missing, 0) :].cpu(), basis)
-            limit = memory.LINEAR_ROUNDINGS * self.rounding * loudest[max(missing, 0) :].cpu()
-            self.linear = bool((off <= limit).all())
+            rest = rest.cpu()
+            off = memory.superposition_residual(rest, x[max(missing, 0) :].cpu(), basis)
+            rounding = memory.LINEAR_ROUNDINGS * self.rounding * loudest[max(missing, 0) :].cpu()
+            heard = rest[:, self.query.first_lag :].abs().flatten(1).amax(1)
+            limit = torch.minimum(rounding, memory.LINEAR_SHARE * heard)
+            # Where memory itself is no more than rounding there is nothing to superpose.
+            silent = heard <= 10 * self.rounding * loudest[max(missing, 0) :].cpu()
+            self.linear = bool(((off <= limit) | (silent & (off <= rounding))).all())
+            self.refuted = not self.linear
 
     def settled(self, epsilon: float) -> bool:
         """Whether the last step of the prefix was small beside the readings after it."""
@@ -94,7 +103,8 @@ class Tally:
             top = memory.linear_supremum(self.basis[0][:, :end], floors[: self.sweep])
         else:
             top = memory.supremum(values[:, :end], floors)
-        edge = not exact and memory.at_edge(values[:, :end], torch.cat(self.amplitudes), floors)
+        amplitudes = torch.cat(self.amplitudes)
+        edge = not exact and memory.at_edge(values[:, :end], amplitudes, floors)
         status = _status(end < len(finite), interrupted=interrupted, unsettled=unsettled)
         lags = self.lags[:end].numpy()
         return _judged(
@@ -113,9 +123,12 @@ class Tally:
                 probes=len(values),
                 exact=exact,
                 at_edge=edge,
+                noise=self.noise,
+                holder=None if top.holder is None else float(amplitudes[top.holder]),
                 prefix=prefix or None,
             ),
             first=self.query.first_lag,
+            quiet_floor=top.floor,
         )
 
     def _exact(self, end: int) -> bool:
@@ -132,7 +145,7 @@ def _status(diverged: bool, *, interrupted: bool, unsettled: bool) -> Status:
     return Status.UNSETTLED if unsettled else Status.OK
 
 
-def _judged(curve: Curve, *, first: int) -> Curve:
+def _judged(curve: Curve, *, first: int, quiet_floor: float) -> Curve:
     """The curve with its decay, horizon, half-life, and a status where nothing was heard."""
     memory_part = curve.lags >= first
     lags, values = curve.lags[memory_part], curve.values[memory_part]
@@ -140,8 +153,12 @@ def _judged(curve: Curve, *, first: int) -> Curve:
         return curve
     decay = classify(lags, values, curve.floor)
     status = curve.status
+    if decay.kind == "memoryless" and (values > SIGNAL_OVER_FLOOR * quiet_floor).any():
+        # Only the noise of the tail hides it: that is not silence.
+        decay = replace(decay, kind="undetermined", confidence=0.0)
+        status = Status.TOO_FEW_LAGS if status is Status.OK else status
     heard = values > SIGNAL_OVER_FLOOR * curve.floor
-    if status is Status.OK and not heard.any():
+    if status is Status.OK and decay.kind == "memoryless":
         status = Status.BELOW_FLOOR
     elif status is Status.OK and decay.kind == "undetermined" and heard.sum() < FEWEST_LAGS:
         status = Status.TOO_FEW_LAGS
@@ -159,14 +176,15 @@ def _horizon(curve: Curve, decay: Decay, lags: np.ndarray, values: np.ndarray) -
         return 0
     if decay.kind in ("persistent", "growing"):
         return None
+    level = curve.epsilon * float(values.max())
     # Below ten times the floor the envelope is not known any more.
-    level = max(curve.epsilon * float(values.max()), SIGNAL_OVER_FLOOR * curve.floor)
-    return horizon(lags, values, level)
+    return None if level < SIGNAL_OVER_FLOOR * curve.floor else horizon(lags, values, level)
 
 
 def _half_life(decay: Decay, lags: np.ndarray, values: np.ndarray) -> float | None:
     if decay.kind in ("memoryless", "persistent", "growing"):
         return None
-    if decay.kind == "exponential" and decay.rate:
+    seen = half_lag(lags, values)
+    if seen is None and decay.kind == "exponential" and decay.rate:
         return float(np.log(2) / decay.rate)
-    return half_lag(lags, values)
+    return seen

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from memaudit.contracts import AbstractSubject
 from memaudit.errors import ArgumentError, SourceError
@@ -52,7 +53,10 @@ class CallableSubject(AbstractSubject):
         while isinstance(answer, tuple | list) and answer:
             answer = answer[0]
         if not isinstance(answer, torch.Tensor):
-            raise _unusable(f"it answered with {type(answer).__name__}, not with a tensor")
+            raise _unusable(
+                f"the model answered with {type(answer).__name__}, not with a tensor",
+                hint="it is fed a torch tensor and must return one; torch.from_numpy makes one",
+            )
         _check_shape(answer, inputs, pooled=self.pooled)
         return answer
 
@@ -73,6 +77,8 @@ def wrap(
         raise ArgumentError(f"{type(function).__name__} cannot be called")
     if isinstance(input_size, bool) or not isinstance(input_size, int) or input_size < 1:
         raise ArgumentError(f"input_size is {input_size!r}", hint="give the width D of (B, T, D)")
+    if isinstance(function, nn.Module) and any(map(is_lazy, function.parameters())):
+        raise ArgumentError("the module has parameters without a shape", hint="run it once first")
     tensors = dict(function.state_dict()) if isinstance(function, nn.Module) else {}
     weights = [t for t in tensors.values() if isinstance(t, torch.Tensor)]
     floating = [t for t in weights if t.is_floating_point() or t.is_complex()]
@@ -96,11 +102,12 @@ def _check_shape(answer: torch.Tensor, inputs: torch.Tensor, *, pooled: bool) ->
     if answer.ndim != len(lead) + 1 or tuple(answer.shape[:-1]) != lead or answer.shape[-1] < 1:
         other = "pooled=True" if answer.ndim == 2 and not pooled else "a function of that form"
         raise _unusable(
-            f"it answered {tuple(inputs.shape)} by {tuple(answer.shape)}, not by {form}",
+            f"the model answered {tuple(inputs.shape)} by {tuple(answer.shape)}, not by {form}",
             hint=f"wrap {other}",
         )
-    if answer.is_complex():
-        raise _unusable("it answered with complex numbers", hint="wrap its real view")
+    if not answer.is_floating_point():
+        hint = "wrap its real view" if answer.is_complex() else "wrap what it decides from"
+        raise _unusable(f"the model answered with numbers of {answer.dtype}", hint=hint)
 
 
 def _unusable(fact: str, *, hint: str = "") -> SourceError:
@@ -109,11 +116,12 @@ def _unusable(fact: str, *, hint: str = "") -> SourceError:
 
 @contextmanager
 def _evaluation(function: Any) -> Iterator[None]:
-    """Evaluation mode for the time of a call; every submodule gets its own flag back."""
+    """Evaluation mode for the time of a call; flags and buffers are put back afterwards."""
     if not isinstance(function, nn.Module):
         yield
         return
     training = [m for m in function.modules() if m.training]
+    before = [(buffer, buffer.clone()) for buffer in function.buffers()]
     for m in training:
         m.training = False
     try:
@@ -121,6 +129,9 @@ def _evaluation(function: Any) -> Iterator[None]:
     finally:
         for m in training:
             m.training = True
+        for buffer, value in before:  # a model that keeps state starts every answer afresh
+            if not torch.equal(buffer, value):
+                buffer.copy_(value)
 
 
 def _converted(function: Any, dtype: torch.dtype) -> Any:

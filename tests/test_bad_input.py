@@ -54,6 +54,7 @@ def test_a_device_that_is_not_there_gets_a_sentence() -> None:
         (lambda u: u.sum(), "not by"),
         (lambda u: None, "NoneType"),
         (lambda u: u.to(torch.complex128), "complex"),
+        (lambda u: u > 0, "bool"),
         (lambda u: u[:1], "not by"),
     ],
 )

@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from xml.etree import ElementTree
+
+import pytest
+from torch import nn
 
 import memaudit
 from examples import draw_report
+
+
+def test_the_python_of_the_readme_runs(tmp_path, monkeypatch, capsys) -> None:
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", readme, flags=re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    names = {"module": nn.GRU(2, 4), "f": lambda u: u.cumsum(1)}
+    exec(compile(block, "README.md", "exec"), names)
+    assert "heaviside: persistent" in capsys.readouterr().out
+    demo = memaudit.scan("demo:lstm").memory["impulse"]
+    stated = re.search(r"# (\d+), ([\d.]+); None", block)
+    assert stated is not None
+    assert demo.horizon == int(stated[1])
+    assert demo.half_life == pytest.approx(float(stated[2]), abs=0.05)
 
 
 def test_a_report_is_drawn_as_a_picture_that_fetches_nothing(tmp_path) -> None:

@@ -15,7 +15,7 @@ def interrupting(after: int):
     calls = [0]
 
     def model(u: torch.Tensor) -> torch.Tensor:
-        if u.shape[1] > 200:
+        if u.shape[1] > 300:
             calls[0] += 1
             if calls[0] > after:
                 raise KeyboardInterrupt

@@ -2,6 +2,25 @@
 
 from __future__ import annotations
 
-from memaudit.cli.app import main
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and give back its exit code.
+
+    The commands are imported here, where Ctrl-C is heard while they still load.
+    """
+    try:
+        from memaudit.cli.app import main as run
+
+        return run(arguments)
+    except KeyboardInterrupt:
+        from memaudit.cli.output import INTERRUPTED, UNMEASURED, say
+
+        say(UNMEASURED)
+        return INTERRUPTED

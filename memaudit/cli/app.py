@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from memaudit import __version__
+from memaudit.cli.command import Command, Group
 from memaudit.cli.doctor import doctor
 from memaudit.cli.explain import explain
 from memaudit.cli.list_plugins import list_plugins
-from memaudit.cli.output import say, to_stdout
+from memaudit.cli.output import (
+    INTERRUPTED,
+    UNMEASURED,
+    open_closed_streams,
+    say,
+    to_stdout,
+    unwritable,
+)
 from memaudit.cli.scan import scan
 from memaudit.errors import ArgumentError, MachineError, MemauditError, clean
 
@@ -22,12 +31,12 @@ if TYPE_CHECKING:
 
 #: Neither a failed gate (1) nor anything else that a pipeline could act upon.
 CRASHED = 70
-INTERRUPTED = 130
 #: What typer raises for a usage error; its name differs between the click that typer carries.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 app = typer.Typer(
     name="memaudit",
+    cls=Group,
     help="Audit how long trained sequence models remember, and how that memory decays.",
     epilog="Every option can be set by an environment variable: --horizon is MEMAUDIT_HORIZON.",
     add_completion=False,
@@ -37,10 +46,10 @@ app = typer.Typer(
         "token_normalize_func": lambda word: word.replace("_", "-"),
     },
 )
-app.command("scan")(scan)
-app.command("list")(list_plugins)
-app.command("explain")(explain)
-app.command("doctor")(doctor)
+app.command("scan", cls=Command)(scan)
+app.command("list", cls=Command)(list_plugins)
+app.command("explain", cls=Command)(explain)
+app.command("doctor", cls=Command)(doctor)
 
 
 def _show_version(wanted: bool) -> None:
@@ -54,7 +63,13 @@ def root(
     context: typer.Context,
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+        typer.Option(
+            "--version",
+            metavar="",
+            callback=_show_version,
+            is_eager=True,
+            help="Show the version.",
+        ),
     ] = False,
 ) -> None:
     """Audit how long trained sequence models remember, and how that memory decays."""
@@ -66,26 +81,43 @@ def root(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and give back its exit code; every error is one line on stderr."""
+    open_closed_streams()
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         return app(given, prog_name="memaudit", standalone_mode=False) or 0
     except MemauditError as error:
         return _told(error, given)
     except UsageError as error:
-        fact = clean(error.format_message()).rstrip(".")  # type: ignore[attr-defined]
-        return _told(ArgumentError(fact, hint="see memaudit --help"), given)
+        return _told(_misused(error), given)
     except MemoryError:
         fact = "the machine has too little memory for this"
         return _told(
             MachineError("E_MEMORY", fact, hint="try --quick or a smaller --horizon"), given
         )
     except (KeyboardInterrupt, typer.Abort):
-        say("interrupted")
+        say(UNMEASURED)
         return INTERRUPTED
     except SystemExit as stop:
         return _left(stop, given)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            return _crashed(error, given)
+        return _told(unwritable(error, source=""), given)
     except Exception as error:
         return _crashed(error, given)
+
+
+def _misused(error: Any) -> ArgumentError:
+    """The error for wrong usage: names the variable it came from and the help that explains it."""
+    fact = clean(error.format_message()).rstrip(".")
+    context, option = getattr(error, "ctx", None), getattr(error, "param", None)
+    if context is None:
+        return ArgumentError(fact, hint="see memaudit --help")
+    if option is not None:
+        origin = context.get_parameter_source(option.name)
+        if origin is not None and origin.name == "ENVIRONMENT":
+            fact += f", from the environment variable {option.envvar}"
+    return ArgumentError(fact, hint=f"see {context.command_path} --help")
 
 
 def _told(error: MemauditError, given: list[str]) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memaudit.cli.rules import rules
-from memaudit.errors import ArgumentError, clean, nearest
+from memaudit.errors import ArgumentError, clean
 from memaudit.results import SEVERITIES
 
 if TYPE_CHECKING:
@@ -48,6 +48,6 @@ def _gate(word: str) -> Gate:
         return Gate(lowered, severities=frozenset(SEVERITIES[SEVERITIES.index(lowered) :]))
     known = {name.lower(): rule.code for name, rule in rules().items()}
     if lowered not in known:
-        hint = nearest(lowered, [*SEVERITIES, *known])
+        hint = f"give {', '.join(SEVERITIES)} or a code such as MA102; repeat it for several"
         raise ArgumentError(f"--fail-on knows no level or finding {clean(word)!r}", hint=hint)
     return Gate(word, code=known[lowered])

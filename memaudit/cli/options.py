@@ -13,7 +13,7 @@ SourceText = Annotated[
     str,
     typer.Argument(
         metavar="SOURCE",
-        help="A checkpoint file or folder, demo:NAME, a hub id (org/name), or timm:NAME.",
+        help="A checkpoint file or folder, or demo:NAME; adapters may open more (memaudit list).",
         show_default=False,
     ),
 ]
@@ -101,18 +101,29 @@ Seed = Annotated[
 ]
 Offline = Annotated[
     bool,
-    typer.Option("--offline", envvar="MEMAUDIT_OFFLINE", show_envvar=False, help="Use no network."),
+    typer.Option(
+        "--offline",
+        metavar="",
+        envvar="MEMAUDIT_OFFLINE",
+        show_envvar=False,
+        help="Use no network.",
+    ),
 ]
 Quick = Annotated[
     bool,
     typer.Option(
-        "--quick", envvar="MEMAUDIT_QUICK", show_envvar=False, help="Fewer probes, sooner done."
+        "--quick",
+        metavar="",
+        envvar="MEMAUDIT_QUICK",
+        show_envvar=False,
+        help="Fewer probes, sooner done.",
     ),
 ]
 Thorough = Annotated[
     bool,
     typer.Option(
         "--thorough",
+        metavar="",
         envvar="MEMAUDIT_THOROUGH",
         show_envvar=False,
         help="More probes, tighter bounds.",
@@ -153,6 +164,7 @@ NoProgress = Annotated[
     bool,
     typer.Option(
         "--no-progress",
+        metavar="",
         envvar="MEMAUDIT_NO_PROGRESS",
         show_envvar=False,
         help="Show no progress bar.",
@@ -161,6 +173,10 @@ NoProgress = Annotated[
 Debug = Annotated[
     bool,
     typer.Option(
-        "--debug", envvar="MEMAUDIT_DEBUG", show_envvar=False, help="Show tracebacks and warnings."
+        "--debug",
+        metavar="",
+        envvar="MEMAUDIT_DEBUG",
+        show_envvar=False,
+        help="Show tracebacks and warnings.",
     ),
 ]

@@ -15,10 +15,25 @@ if TYPE_CHECKING:
 LONGEST_LINE = 3000
 #: The width of text that is not read on a terminal.
 PLAIN_WIDTH = 80
+INTERRUPTED = 130
+UNMEASURED = "interrupted before anything was measured"
+
+
+def open_closed_streams() -> None:
+    """Give a stream that was closed before the start (`2>&-`) a place to write to.
+
+    Otherwise its descriptor would go to the next file that is opened, and prints would follow it.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(nowhere, mode, encoding="utf-8", closefd=False))
 
 
 def say(text: str) -> None:
-    """One line on stderr, whatever it holds."""
+    """One line on stderr, whatever it holds; never on stdout, even where there is no stderr."""
+    if sys.stderr is None:
+        return
     try:
         print(f"memaudit: {clean(text, limit=LONGEST_LINE)}", file=sys.stderr, flush=True)
     except OSError:  # nobody reads it, and there is nobody else to tell
@@ -35,14 +50,19 @@ def to_stdout(text: str) -> None:
     except BrokenPipeError:
         _silence(sys.stdout)
     except OSError as error:
-        _silence(sys.stdout)
-        raise MachineError(
-            "E_DISK",
-            f"cannot write: {clean(error.strerror or error)}",
-            hint="make room, or choose another output",
-            source="stdout",
-            stage="write",
-        ) from error
+        raise unwritable(error) from error
+
+
+def unwritable(error: OSError, *, source: str = "stdout") -> MachineError:
+    """The error for output that finds no room; what is left for stdout is dropped."""
+    _silence(sys.stdout)
+    return MachineError(
+        "E_DISK",
+        f"cannot write: {clean(error.strerror or error)}",
+        hint="make room, or choose another output",
+        source=source,
+        stage="write",
+    )
 
 
 def console() -> Console:
@@ -61,9 +81,15 @@ def console() -> Console:
 def show(*renderables: RenderableType, on: Console | None = None) -> None:
     """Render for stdout and write it in one go."""
     sheet = on or console()
-    with sheet.capture() as captured:
-        for item in renderables:
-            sheet.print(item)
+    try:
+        with sheet.capture() as captured:
+            for item in renderables:
+                sheet.print(item)
+    except BrokenPipeError:
+        _silence(sys.stdout)
+        return
+    except OSError as error:  # rich flushes the file at the end of a capture
+        raise unwritable(error) from error
     text = captured.get()
     if not sheet.is_terminal:
         text = "".join(f"{line.rstrip()}\n" for line in text.splitlines())

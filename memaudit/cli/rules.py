@@ -25,8 +25,10 @@ def rules() -> dict[str, type[AbstractRule]]:
 
 def rule_named(word: str) -> type[AbstractRule]:
     """The rule with that code or name, in any case of letters."""
-    known = {name.lower(): rule for name, rule in rules().items()}
-    if word.lower() not in known:
-        hint = nearest(word.lower(), known)
-        raise ArgumentError(f"unknown finding {clean(word)!r}", hint=hint)
-    return known[word.lower()]
+    known = rules()
+    match = {name.lower(): rule for name, rule in known.items()}.get(word.lower())
+    if match is None:
+        codes = [name for name in known if name == name.upper()]
+        names = codes if word.upper().startswith("MA") else list(known)
+        raise ArgumentError(f"unknown finding {clean(word)!r}", hint=nearest(word.upper(), names))
+    return match

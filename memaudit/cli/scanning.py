@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from memaudit import registry
 from memaudit.cli.gates import Gate, first_hit, parse_gates
-from memaudit.cli.output import console, say, show
+from memaudit.cli.output import INTERRUPTED, UNMEASURED, console, say, show
 from memaudit.cli.settings import parse_settings
 from memaudit.cli.targets import Target, parse_targets, write_targets
 from memaudit.errors import ArgumentError, MachineError, MemauditError, clean, nearest
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from memaudit.results import Report
 
-CLEAN, GATE, INCOMPLETE, INTERRUPTED = 0, 1, 4, 130
+CLEAN, GATE, INCOMPLETE = 0, 1, 4
 DEVICES = ("auto", "cpu", "cuda", "mps", "xpu")
 #: torch takes seeds as signed 64-bit integers.
 LARGEST_SEED = 2**63 - 1
@@ -80,19 +80,29 @@ def perform(order: Order, *, offline: bool, progress: bool, debug: bool) -> int:
         with _calm(debug=debug), progress_bar(wanted=progress) as advance:
             report, interrupted = _audit(order, advance)
     except KeyboardInterrupt:
-        say("interrupted before anything was measured")
+        say(UNMEASURED)
         return INTERRUPTED
     except MemauditError as error:
         raise error.at(order.source) from error
+    try:
+        failure = _written(order, report)
+    except KeyboardInterrupt:
+        say("interrupted while the report was written")
+        return INTERRUPTED
+    if failure is not None:
+        raise failure
+    return _verdict(order, report, interrupted=interrupted)
+
+
+def _written(order: Order, report: Report) -> MemauditError | None:
+    """Write every report, and show one unless stdout is taken."""
     failure = write_targets(order.targets, report)
     if all(target.path is not None for target in order.targets):
         from memaudit.reports.terminal import Terminal
 
         sheet = console()
         show(Terminal().for_console(sheet, report), on=sheet)
-    if failure is not None:
-        raise failure
-    return _verdict(order, report, interrupted=interrupted)
+    return failure
 
 
 def _audit(order: Order, advance: Callable[[str, int, int], None]) -> tuple[Report, bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,10 +36,10 @@ def parse_targets(reports: Iterable[str], json_file: str | None) -> tuple[Target
     if json_file is not None:
         pairs.insert(0, ("json", json_file))
     found = tuple(_target(name, file) for name, file in pairs)
-    _no_two_alike(found)
     for target in found:
         if target.path is not None:
-            check_writable(target.path)
+            _check(target.path)
+    _no_two_alike(found)
     return found
 
 
@@ -68,13 +69,20 @@ def check_writable(path: Path) -> None:
         )
     if path.exists() and not path.is_file():
         raise ArgumentError("not a regular file", hint="name a file, or - for stdout", source=path)
+    with tempfile.NamedTemporaryFile(prefix=TEMPORARY, suffix=".tmp", dir=folder):
+        pass
+
+
+def _check(path: Path) -> None:
     try:
-        with tempfile.NamedTemporaryFile(prefix=TEMPORARY, suffix=".tmp", dir=folder):
-            pass
+        check_writable(path)
     except OSError as error:
+        fact = clean(error.strerror or error)
+        if error.errno == errno.ENAMETOOLONG:
+            raise ArgumentError(fact, hint="choose a shorter name", source=path) from error
         raise MachineError(
             "E_DISK",
-            f"cannot write into {clean(folder)}: {clean(error.strerror or error)}",
+            f"cannot write into {clean(path.parent)}: {fact}",
             hint="choose a folder that is writable and has room",
             source=path,
             stage="write",
@@ -91,8 +99,19 @@ def _pair(word: str) -> tuple[str, str]:
 def _target(name: str, file: str) -> Target:
     if not file:
         raise ArgumentError(f"the {clean(name)} report has an empty file name")
-    path = None if file == STDOUT else Path(file).expanduser()
-    return Target(registry.build("reports", name), path)
+    known = registry.available("reports")
+    if name not in known:
+        hint = f"known are: {', '.join(known)}"
+        raise ArgumentError(f"unknown report {clean(name)!r}", hint=hint)
+    return Target(registry.build("reports", name), None if file == STDOUT else _path(file))
+
+
+def _path(file: str) -> Path:
+    try:
+        return Path(file).expanduser()
+    except RuntimeError as error:
+        fact = "nobody of that name has a home folder here"
+        raise ArgumentError(fact, hint="write the whole path", source=file) from error
 
 
 def _no_two_alike(targets: Sequence[Target]) -> None:

@@ -31,6 +31,7 @@ class AssumedSettings(AbstractRule):
         assumed = report.subject.assumed
         if not assumed:
             return
-        listed = "; ".join(f"{key}: {reason}" for key, reason in assumed.items())
+        listed = "; ".join(f"{key}: {reason.split(' (')[0]}" for key, reason in assumed.items())
         count = "1 setting was" if len(assumed) == 1 else f"{len(assumed)} settings were"
-        yield self.finding(f"{count} assumed: {listed}", "set what is wrong with --set KEY=VALUE")
+        advice = "see the assumed settings below, and set what is wrong with --set KEY=VALUE"
+        yield self.finding(f"{count} assumed: {listed}", advice)

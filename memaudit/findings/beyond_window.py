@@ -44,7 +44,10 @@ class BeyondWindow(AbstractRule):
 
 
 def _unfinished(curve: Curve) -> bool:
-    return curve.horizon is None and curve.decay.kind in ("exponential", "polynomial")
+    if curve.horizon is not None or curve.decay.kind not in ("exponential", "polynomial"):
+        return False
+    # A curve that has sunk into its floor would not rise out of it in a longer window.
+    return len(curve.values) == 0 or bool(curve.values[-1] > 10 * curve.floor)
 
 
 def _expected(curve: Curve) -> int | None:

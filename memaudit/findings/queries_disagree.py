@@ -22,12 +22,14 @@ class QueriesDisagree(AbstractRule):
 
     code: ClassVar[str] = "MA107"
     name: ClassVar[str] = "queries-disagree"
-    severity: ClassVar[str] = "warning"
+    severity: ClassVar[str] = "note"
     explanation: ClassVar[str] = (
         "For a linear, time-homogeneous model every query reads the same memory function, so "
         "their verdicts agree. Here they differ in kind, or their exponential rates differ by "
         "more than a factor of 1.5 with intervals that do not overlap. The memory then depends on "
-        "the state the model is in: gates that open under an input, or several equilibria. One "
+        "the state the model is in: gates that a large input holds open, or several equilibria. "
+        "Gated models mostly do this at the largest amplitudes: --set amplitudes=[1.0] looks at "
+        "inputs of one size. One "
         "number does not describe such a model. Read the curves side by side, and rely on the "
         "query that resembles your data."
     )

@@ -51,8 +51,8 @@ class SensitiveToRounding(AbstractRule):
 def _noisy(curve: Curve, rounding: float) -> bool:
     if curve.status is Status.DIVERGED or not len(curve.values):
         return False
-    return curve.floor > MANY_ROUNDINGS * rounding * float(curve.values.max()) > 0
+    return curve.noise > MANY_ROUNDINGS * rounding * float(curve.values.max()) > 0
 
 
 def _sizes(curve: Curve) -> str:
-    return f"by {curve.floor:.2g}, largest value {float(curve.values.max()):.2g}"
+    return f"by {curve.noise:.2g}, largest value {float(curve.values.max()):.2g}"

@@ -24,7 +24,7 @@ class SupremumAtEdge(AbstractRule):
         "amplitudes. Here the largest values came from the first or the last amplitude of that "
         "grid and were still rising. The curve is then a lower bound that more extreme inputs "
         "would lift; its level is uncertain, its kind of decay less so. Ask whether such "
-        "amplitudes occur in your data; --thorough tries more of them."
+        "amplitudes occur in your data; --set amplitudes=[0.5,1,2] tries those that do."
     )
 
     def check(self, report: Report) -> Iterable[Finding]:
@@ -34,6 +34,6 @@ class SupremumAtEdge(AbstractRule):
             yield self.finding(
                 f"the supremum was still rising at the edge of the amplitude grid "
                 f"({', '.join(curves)}; {probes} probes)",
-                "take the level of the curve as a lower bound; --thorough tries more amplitudes",
+                "take the level as a lower bound; --set amplitudes=[...] tries others",
                 where=where,
             )

@@ -28,8 +28,8 @@ class UndeterminedDecay(AbstractRule):
         "The curve was measured, but no kind of decay could be told from it. Either too few lags "
         "rise above ten times the numerical floor, or the kinds describe the curve equally well "
         "inside the window. Nothing is wrong with the model; the measurement is too weak for a "
-        "verdict. More precision (--dtype float64), a larger --horizon or more probes "
-        "(--thorough) usually decide it."
+        "verdict. More precision (--dtype float64), a larger --horizon or inputs of one size "
+        "(--set amplitudes=[1.0]) usually decide it."
     )
 
     def check(self, report: Report) -> Iterable[Finding]:
@@ -37,9 +37,17 @@ class UndeterminedDecay(AbstractRule):
         for where, curves in matching(report, _undetermined):
             yield self.finding(
                 f"the kind of decay is open ({each(curves, _reason)})",
-                "try --dtype float64, a larger --horizon or --thorough",
+                _advice(report),
                 where=where,
             )
+
+
+def _advice(report: Report) -> str:
+    """What was not done yet and may decide it."""
+    steps = ["a larger --horizon", "--set amplitudes=[1.0] for inputs of one size"]
+    if report.subject.dtype != "float64":
+        steps.insert(0, "--dtype float64 (dtype='float64' in Python)")
+    return "try " + ", or ".join(steps)
 
 
 def _undetermined(curve: Curve) -> bool:

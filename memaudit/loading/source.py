@@ -50,11 +50,13 @@ def parse_source(source: Any) -> Source:
             )
         return Source("module", type(source).__name__, module=source)
     text = str(source)
+    if not text.strip():
+        raise ArgumentError("the source is empty", hint="give a path, or . for this folder")
     if text.startswith("demo:"):
         return _demo(text)
     if text.startswith(TIMM_PREFIXES):
         return Source("timm", text)
-    path = Path(text).expanduser()
+    path = _expanded(text)
     if isinstance(source, Path) or _on_disk(path):
         return _existing(path, text)
     if HUB_ID.match(text) and path.suffix.lower() not in FILE_SUFFIXES:
@@ -79,6 +81,13 @@ def _existing(path: Path, text: str) -> Source:
             stage="open",
         )
     return Source("path", text, path=path)
+
+
+def _expanded(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:  # ~somebody who is unknown here: a file of that name, or none
+        return Path(text)
 
 
 def _on_disk(path: Path) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from memaudit.numerics.envelope import SIGNAL_OVER_FLOOR
+from memaudit.numerics.envelope import SIGNAL_OVER_FLOOR, longest_dip
 from memaudit.numerics.fits import Fit, exponential_fit, power_fit, sub_slopes
 from memaudit.results import Decay
 
@@ -30,6 +30,8 @@ GOOD_MISFIT, WORST_MISFIT = 0.05, 0.15
 DECISIVE = 2.0
 #: A slope that drifts by more than this share of itself inside the window describes nothing.
 WIDEST_INTERVAL = 0.7
+#: Shift, as a share of the window, and exponent beyond which (t + c)^-alpha is no power law.
+LATEST_SHIFT, STEEPEST_POWER = 0.2, 8.0
 #: Decades below the largest value at which a verdict about the leading part may end.
 LEADING_DECADES = (12, 9, 6, 4)
 #: Starts of the fitted window, as shares of the measured one: transients are left out
@@ -74,9 +76,12 @@ def _window(lags: np.ndarray) -> tuple[int, int] | None:
 def _finite(lags: np.ndarray, values: np.ndarray, floor: float, end: int) -> Decay | None:
     """Finite when the curve drops to the floor from a level that decay would not explain."""
     quiet = len(values) - 1 - end
-    if quiet < max(3, len(values) // 32):
-        return None
     level = SIGNAL_OVER_FLOOR * floor
+    # An echo that is due may still come: the silence must outlast every pause before, the first
+    # one included.
+    pause = max(longest_dip(values[: end + 1], level), int(np.argmax(values > level)))
+    if quiet < max(3, len(values) // 32, pause + 1):
+        return None
     recent = values[max(end - 7, 0) : end + 1]
     half = max(len(recent) // 2, 1)
     before, after = recent[:half].max(), recent[-half:].max()
@@ -173,7 +178,8 @@ def _best_start(t: np.ndarray, log_m: np.ndarray) -> Decay:
 def _decide(t: np.ndarray, log_m: np.ndarray, line: Fit, power: Fit) -> Decay:
     better, worse = sorted((line, power), key=lambda fit: fit.misfit)
     ratio = worse.misfit / max(better.misfit, 1e-12)
-    if ratio < DECISIVE:
+    bent = better is power and _imitates(power, t)
+    if ratio < DECISIVE or bent:
         return Decay("undetermined", window=_window(t))
     confidence = float((1 - 1 / ratio) * (1 - better.misfit / WORST_MISFIT))
     if better is line:
@@ -191,6 +197,12 @@ def _decide(t: np.ndarray, log_m: np.ndarray, line: Fit, power: Fit) -> Decay:
     )
 
 
+def _imitates(power: Fit, t: np.ndarray) -> bool:
+    """A shift at the end of its range, or a huge exponent, only bends a line to fit something."""
+    late = power.shift is not None and power.shift > LATEST_SHIFT * (t[-1] - t[0])
+    return late or power.slope > STEEPEST_POWER
+
+
 def _settled_tail(
     t: np.ndarray, log_m: np.ndarray, line: Fit
 ) -> tuple[np.ndarray, np.ndarray, Fit]:
@@ -206,5 +218,9 @@ def _settled_tail(
 
 def _interval(fit: Fit, t: np.ndarray, log_m: np.ndarray) -> tuple[float, float]:
     """Two standard errors, widened to the drift of the slope over thirds of the window."""
-    slopes = [fit.slope - 2 * fit.error, fit.slope + 2 * fit.error, *sub_slopes(fit, t, log_m)]
+    wobble = 2 * fit.error
+    if len(fit.used) < len(t):  # peaks of an oscillation: sampled beside the crest, in beats
+        axis = fit.axis(t)
+        wobble = max(2 * wobble, 8 * fit.rms / float(axis[-1] - axis[0]))
+    slopes = [fit.slope - wobble, fit.slope + wobble, *sub_slopes(fit, t, log_m)]
     return min(slopes), max(slopes)

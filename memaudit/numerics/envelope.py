@@ -46,7 +46,7 @@ def horizon(lags: np.ndarray, values: np.ndarray, level: float) -> int | None:
         return None
     first = int(np.argmax(below))
     quiet = len(values) - first
-    if quiet <= _longest_dip(values[:first], level):
+    if quiet <= longest_dip(values[:first], level):
         return None
     return int(lags[first])
 
@@ -68,9 +68,11 @@ def half_lag(lags: np.ndarray, values: np.ndarray) -> float | None:
     return float(lags[after - 1] + share * (lags[after] - lags[after - 1]) - lags[peak])
 
 
-def _longest_dip(values: np.ndarray, level: float) -> int:
+def longest_dip(values: np.ndarray, level: float) -> int:
+    """Lags of the longest stretch below `level` after the first value above it."""
     longest = current = 0
-    for low in values < level:
+    above = np.flatnonzero(values >= level)
+    for low in values[above[0] :] < level if len(above) else ():
         current = current + 1 if low else 0
         longest = max(longest, current)
     return longest

@@ -19,17 +19,24 @@ NORMALIZATIONS = {
 TIE = 1 - 1e-6
 #: The supremum sits at the edge when the outermost amplitudes exceed the others by this much.
 EDGE_EXCESS = 1.05
-#: Superposition holds up to this many roundings of the largest answer.
-LINEAR_ROUNDINGS = 1e3
+#: Superposition holds up to this many roundings of the largest answer, and up to this share of
+#: the largest reading: a small nonlinear memory must not hide behind a large present answer.
+LINEAR_ROUNDINGS, LINEAR_SHARE = 100.0, 1e-3
+#: With coarser numbers than this, superposition proves nothing.
+COARSEST_LINEAR = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Supremum:
-    """The largest value over probes at every lag, its floor, and the median over probes."""
+    """The largest value over probes at every lag, its floor, and the median over probes.
+
+    `holder` is the probe that attains it at the last lag above the floor.
+    """
 
     values: torch.Tensor
     median: torch.Tensor
     floor: float
+    holder: int | None = None
 
 
 def normalizer(x: torch.Tensor, normalization: str) -> torch.Tensor:
@@ -63,10 +70,13 @@ def supremum(values: torch.Tensor, floors: torch.Tensor) -> Supremum:
     quietest = torch.where(attains, floors[:, None], torch.inf).amin(0)
     any_heard = audible.any(0)
     quiet_row = values[int(torch.argmin(floors))]
-    floor = quietest[any_heard].amax() if bool(any_heard.any()) else floors.amin()
-    return Supremum(
-        torch.where(any_heard, top, quiet_row), values.quantile(0.5, dim=0), float(floor)
-    )
+    median = values.quantile(0.5, dim=0)
+    if not bool(any_heard.any()):
+        return Supremum(quiet_row, median, float(floors.amin()))
+    last = int(any_heard.nonzero()[-1])
+    holder = int(heard[:, last].argmax())
+    floor = float(quietest[any_heard].amax())
+    return Supremum(torch.where(any_heard, top, quiet_row), median, floor, holder)
 
 
 def linear_supremum(basis: torch.Tensor, floors: torch.Tensor) -> Supremum:

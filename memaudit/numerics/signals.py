@@ -37,9 +37,12 @@ def probe_vectors(
     level: str,
     generator: torch.Generator,
     amplitudes: tuple[float, ...] | None = None,
+    sweep: bool = True,
     natural: torch.Tensor | None = None,
 ) -> Probes:
     """The basis at the middle amplitude, then every direction at every amplitude, in float64.
+
+    `sweep` False leaves the basis out; a linear model then has no exact supremum.
 
     Directions have sup-norm 1: ones, minus ones, basis, random signs, Gaussian. `natural` rows
     (real embeddings) join at their own size.
@@ -49,16 +52,15 @@ def probe_vectors(
     rows = _directions(width, basis, signs, gaussian, generator)
     # Sizes vary slowest, from the one next to 1 outwards: an interrupted audit has whole circles.
     sizes = tuple(sorted(sizes, key=lambda size: abs(math.log(size))))
-    basis_rows = torch.eye(width, dtype=torch.float64) if width <= WIDEST_SWEEP else rows[:0]
-    sweep = sizes[0] * basis_rows
-    x = torch.cat([sweep, *(size * rows for size in sizes)])
-    amplitude = [torch.full((len(sweep),), sizes[0])]
+    swept = torch.eye(width if sweep and width <= WIDEST_SWEEP else 0, width, dtype=torch.float64)
+    x = torch.cat([sizes[0] * swept, *(size * rows for size in sizes)])
+    amplitude = [torch.full((len(swept),), sizes[0])]
     amplitude += [torch.full((len(rows),), size) for size in sizes]
     if natural is not None:
         natural = natural.to("cpu", torch.float64)
         x = torch.cat([x, natural])
         amplitude.append(torch.ones(len(natural)))
-    return Probes(x, torch.cat(amplitude).to(torch.float64), len(sweep))
+    return Probes(x, torch.cat(amplitude).to(torch.float64), len(swept))
 
 
 def ones_probe(width: int) -> Probes:

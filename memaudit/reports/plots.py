@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 #: From this width on two plots stand beside each other.
 SIDE_BY_SIDE = 120
 PLOT = 60
+DEFAULT_NORMALIZATION = "iatn"
 
 
 def plots(report: Report, *, width: int, ascii_only: bool = False) -> RenderableType:
@@ -39,7 +40,9 @@ def plots(report: Report, *, width: int, ascii_only: bool = False) -> Renderable
 
 
 def _picture(query: str, curve: Curve, *, width: int, ascii_only: bool) -> Text:
-    title = f"{clean(query)}: memory by lag, {clean(curve.normalization)}"
+    title = f"{clean(query)}: memory by lag"
+    if curve.normalization != DEFAULT_NORMALIZATION:
+        title += f", normalised as {clean(curve.normalization)}"
     if floor_is_drawn(curve):
         title += f", dotted: floor {curve.floor:.0e}"
     lines = [title[:width], *plot(curve, width=width, ascii_only=ascii_only)]

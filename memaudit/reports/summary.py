@@ -9,7 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from memaudit.errors import clean
-from memaudit.results import Status
+from memaudit.reports import wording
+from memaudit.results import SEVERITIES, Status
 
 if TYPE_CHECKING:
     from memaudit.results import Report
@@ -42,22 +43,45 @@ def header(report: Report) -> Group:
 
 
 def footer(report: Report) -> Group:
-    """The settings that were assumed, then time and versions in one line."""
+    """The settings that were assumed, time and versions, and the verdict in one line."""
     lines: list[Text | Table] = []
     if report.subject.assumed:
         lines += [Text("Assumed settings", style="bold underline"), pairs(report.subject.assumed)]
         lines += [Text("")]
-    return Group(*lines, Text(" | ".join(_last_line(report)), style="dim"))
+    lines += [Text(" | ".join(_last_line(report)), style="dim"), Text("")]
+    return Group(*lines, Text(verdict_line(report), style="bold"))
+
+
+def verdict_line(report: Report) -> str:
+    """The whole report in one line, for the screen on which only its end is left."""
+    curves = [
+        f"{clean(query)} {clean(curve.decay.kind)}, horizon {wording.horizon(curve)}"
+        for query, curve in report.memory.items()
+    ]
+    counts = [
+        f"{number} {severity}{'s' if number > 1 else ''}"
+        for severity in reversed(SEVERITIES)
+        if (number := sum(finding.severity == severity for finding in report.findings))
+    ]
+    return "; ".join([*curves, ", ".join(counts) or "no findings"])
 
 
 def statuses(report: Report) -> list[Text]:
-    """A sentence for every curve that is not simply measured."""
-    told = [
-        f"{clean(query)}: {curve.status.value}"
-        for query, curve in report.memory.items()
-        if curve.status is not Status.OK
-    ]
+    """A sentence for every curve that is not simply measured, and for every `?`."""
+    told: list[str] = []
+    for query, curve in report.memory.items():
+        if curve.status is not Status.OK:
+            told.append(f"{clean(query)}: {curve.status.value}")
+        if wording.horizon(curve) == wording.UNKNOWN:
+            told.append(f"{clean(query)}: {wording.HIDDEN}")
     return [Text("\n".join(told))] if told else []
+
+
+def layer_statuses(report: Report) -> list[Text]:
+    """What a `?` in the table of layers means, where there is one."""
+    curves = [curve for layer in report.layers.values() for curve in layer.values()]
+    unknown = any(wording.horizon(curve) == wording.UNKNOWN for curve in curves)
+    return [Text(f"{wording.UNKNOWN}: {wording.HIDDEN}")] if unknown else []
 
 
 def pairs(rows: dict[str, str]) -> Table:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 #: From this width on a cell needs no second line.
 WIDE = 110
+#: From this width on there is room for two spaces between the columns of the wide table.
+ROOMY = 124
+NUMBERS = ("conf.", "half-life", "horizon", "floor", "residual", "tolerance")
 COLOURS = {
     "growing": "red",
     "persistent": "yellow",
@@ -37,7 +40,7 @@ def table(*columns: str, ascii_only: bool, tight: bool = False) -> Table:
         header_style="bold",
     )
     for column in columns:
-        right = column in ("half-life", "horizon", "floor", "residual", "tolerance")
+        right = column in NUMBERS
         made.add_column(column, justify="right" if right else "left", overflow="fold")
     return made
 
@@ -48,11 +51,14 @@ def coloured(word: str) -> Text:
 
 
 def verdict_table(memory: Mapping[str, Curve], *, width: int, ascii_only: bool) -> Table:
-    """One row per query; where room is scarce the window stands under the kind of decay."""
+    """One row per query; where room is scarce the window stands under the kind of decay.
+
+    The confidence of the verdict is shown only where there is room.
+    """
     wide = width >= WIDE
-    columns = ["query", "decay", *(["window"] if wide else []), "rate or exponent"]
+    columns = ["query", "decay", *(["conf.", "window"] if wide else []), "rate or exponent"]
     columns += ["half-life", "horizon", "floor", "probes"]
-    made = table(*columns, ascii_only=ascii_only, tight=not wide)
+    made = table(*columns, ascii_only=ascii_only, tight=width < ROOMY)
     for query, curve in memory.items():
         made.add_row(
             Text(clean(query)),
@@ -60,7 +66,7 @@ def verdict_table(memory: Mapping[str, Curve], *, width: int, ascii_only: bool) 
             wording.half_life(curve),
             wording.horizon(curve),
             f"{curve.floor:.0e}",
-            wording.probes(curve) if wide else wording.probes(curve).replace(", ", ",\n"),
+            wording.probes(curve, narrow=not wide),
         )
     return made
 
@@ -70,7 +76,7 @@ def _decay_cells(curve: Curve, *, wide: bool) -> tuple[Text, ...]:
     window = wording.window(curve)
     strength = list(filter(None, (wording.strength(curve), wording.interval(curve))))
     if wide:
-        return kind, Text(window), Text(" ".join(strength))
+        return kind, Text(wording.confidence(curve)), Text(window), Text(" ".join(strength))
     if window != wording.NOTHING:
         kind = Text("\n").join((kind, Text(f"lags {window}")))
     return kind, Text("\n".join(strength))

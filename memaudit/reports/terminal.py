@@ -12,7 +12,7 @@ from rich.text import Text
 from memaudit.contracts import AbstractReportFormat
 from memaudit.reports.findings_list import findings_list
 from memaudit.reports.plots import plots
-from memaudit.reports.summary import footer, header, statuses
+from memaudit.reports.summary import footer, header, layer_statuses, statuses
 from memaudit.reports.tables import assumptions_table, layers_table, verdict_table
 
 if TYPE_CHECKING:
@@ -68,8 +68,9 @@ class Terminal(AbstractReportFormat):
             blocks += [plots(report, width=width, ascii_only=ascii_only)]
         else:
             blocks += [Text("No curve was measured.")]
-        if report.layers:
-            blocks += [_titled("Layers", layers_table(report, ascii_only=ascii_only))]
+        if len(report.layers) > 1:
+            table = layers_table(report, ascii_only=ascii_only)
+            blocks += [_titled("Layers", table), *layer_statuses(report)]
         if report.assumptions:
             table = assumptions_table(report.assumptions, ascii_only=ascii_only)
             blocks += [_titled("Assumptions", table)]

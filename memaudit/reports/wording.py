@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from memaudit.numerics.envelope import SIGNAL_OVER_FLOOR
 from memaudit.results import Status
 
 if TYPE_CHECKING:
     from memaudit.results import Assumption, Curve
 
 NOTHING = "-"
+UNKNOWN = "?"
+HIDDEN = "the floor hides the horizon"
 #: With these the window ended before anything could be said about the horizon.
 UNREAD = (Status.NOT_MEASURED, Status.BELOW_FLOOR, Status.TOO_FEW_LAGS)
+#: These have no horizon, whatever the floor is.
+ENDLESS = ("memoryless", "persistent", "growing")
 
 
 def strength(curve: Curve) -> str:
@@ -44,17 +51,43 @@ def half_life(curve: Curve) -> str:
 
 
 def horizon(curve: Curve) -> str:
-    """The horizon, or that it lies beyond the last lag: `> 512`."""
+    """The horizon, or that it lies beyond the last lag, `> 512`, or that nobody can see it, `?`."""
     if curve.horizon is not None:
         return str(curve.horizon)
     if curve.status in UNREAD or curve.decay.kind == "memoryless" or not len(curve.lags):
         return NOTHING
-    return f"> {int(curve.lags[-1])}"
+    return UNKNOWN if hidden(curve) else f"> {int(curve.lags[-1])}"
 
 
-def probes(curve: Curve) -> str:
-    """How many probes were tried, and what the supremum over them is worth."""
-    return f"{curve.probes}, {'exact' if curve.exact else 'lower bound'}"
+def hidden(curve: Curve) -> bool:
+    """Whether the curve sinks into its floor before it has fallen to epsilon.
+
+    Lag 0 counts only where the verdict does: with an impulse it is the present, not memory.
+    """
+    first = 1 if curve.decay.window is None else min(curve.decay.window[0], 1)
+    values = curve.values[np.asarray(curve.lags)[: len(curve.values)] >= first]
+    if curve.horizon is not None or curve.decay.kind in ENDLESS or not len(values):
+        return False
+    heard = SIGNAL_OVER_FLOOR * curve.floor
+    return bool(curve.epsilon * values.max() < heard and values[-1] <= heard)
+
+
+def confidence(curve: Curve) -> str:
+    """How sure the verdict about the decay is, from 0 to 1."""
+    return f"{curve.decay.confidence:.2f}"
+
+
+def probes(curve: Curve, *, narrow: bool = False) -> str:
+    """How many probes were tried, what the supremum is worth, and the size that holds it last.
+
+    A narrow cell has two lines.
+    """
+    gap = "\n" if narrow else " "
+    if curve.exact:
+        return f"{curve.probes}, exact"
+    if curve.holder is None:
+        return f"{curve.probes}, lower{gap}bound"
+    return f"{curve.probes}, sup at{gap}|x| {curve.holder:.3g}"
 
 
 def verdict(assumption: Assumption) -> str:

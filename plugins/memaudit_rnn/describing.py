@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memaudit.errors import clean
+from memaudit_rnn.naming import BACK_SIDE, FRONT_SIDE, likely_side
 from memaudit_rnn.surroundings import listed
 
 if TYPE_CHECKING:
@@ -47,15 +48,17 @@ def describe_host(stacks: Iterable[Stack]) -> str:
     return "host of " + "; ".join(f"{clean(stack.name)} ({stack.title})" for stack in stacks)
 
 
-def assumed_around(around: Surroundings, *, encoder: str, head: str) -> dict[str, str]:
+def assumed_around(
+    stack: Stack, around: Surroundings, *, encoder: str, head: str
+) -> dict[str, str]:
     """What was taken for certain about the surroundings although the file does not state it."""
     assumed: dict[str, str] = {}
     front = around.table or around.encoder
     if encoder == "auto" and front is not None:
         kind = "embedding" if around.table is not None else "linear, no nonlinearity behind it"
-        assumed["encoder"] = _placed(front, kind, "encoder")
+        assumed["encoder"] = _placed(stack, front, kind, "encoder")
     if head == "auto" and around.head is not None:
-        assumed["head"] = _placed(around.head, "linear, no nonlinearity around it", "head")
+        assumed["head"] = _placed(stack, around.head, "linear, no nonlinearity around it", "head")
     return assumed
 
 
@@ -64,6 +67,19 @@ def assumed_nonlinearity(stated: str | None) -> dict[str, str]:
     if stated is not None:
         return {}
     return {"nonlinearity": f"tanh ({UNSAID}; --set nonlinearity=relu to change)"}
+
+
+def assumed_orientation(stacks: Iterable[Stack]) -> dict[str, str]:
+    """How weights lie that do not have torch's own names: square ones could be transposed."""
+    foreign = [
+        clean(key)
+        for stack in stacks
+        for place, key in stack.keys.keys.items()
+        if place.role == "weight" and key.removeprefix(stack.keys.prefix).startswith("w_")
+    ]
+    if not foreign:
+        return {}
+    return {"orientation": f"rows are gates as in torch ({listed(foreign)}; {UNSAID})"}
 
 
 def unused_notes(
@@ -85,7 +101,8 @@ def unused_notes(
     return tuple(notes)
 
 
-def _placed(layer: Layer, kind: str, option: str) -> str:
-    return (
-        f"{clean(layer.name)} ({kind}; by name and shape, {UNSAID}; --set {option}=none to change)"
-    )
+def _placed(stack: Stack, layer: Layer, kind: str, option: str) -> str:
+    side = FRONT_SIDE if option == "encoder" else BACK_SIDE
+    named = likely_side(layer.name, stack.keys.prefix) == side
+    reason = "by name and shape" if named else "by shape"
+    return f"{clean(layer.name)} ({kind}; {reason}, {UNSAID}; --set {option}=none to change)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,11 @@ if TYPE_CHECKING:
 
     from memaudit_rnn.stack import Stack
 
+HYPER_PARAMETERS = ("hparams", "config", "hyper_parameters")
 KIND = ("kind", "cell", "cell_type", "rnn_type")
 HIDDEN = ("hidden", "hidden_size", "hidden_dim")
 LAYERS = ("layers", "num_layers", "n_layers")
+NONLINEARITIES = ("tanh", "relu")
 CLASSES = ("classes", "num_classes", "num_labels", "n_classes")
 
 
@@ -34,6 +37,13 @@ class Facts:
 
         Some configs state the hidden size of both directions together: that is accepted.
         """
+        if stack.cell == "RNN" and self.nonlinearity not in (None, *NONLINEARITIES):
+            raise SourceError(
+                "E_CONFIG",
+                f"the config states the nonlinearity {clean(self.nonlinearity)!r}; "
+                "an RNN of torch has tanh or relu",
+                stage="config",
+            )
         wide = (stack.hidden, stack.hidden * stack.directions, stack.output)
         checks = (
             ("kind", self.kind, stack.cell, (stack.cell,)),
@@ -53,7 +63,7 @@ class Facts:
 
 def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> Facts:
     """The facts in a config and in the file's own metadata; the config goes first."""
-    stated = {**metadata, **config}
+    stated = {**_hyper_parameters(metadata), **metadata, **config}
     kind_text = str(_first(stated, KIND) or "").lower()
     kind = next((cell for cell in ("LSTM", "GRU", "RNN") if cell.lower() in kind_text), None)
     return Facts(
@@ -66,17 +76,36 @@ def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> Facts:
     )
 
 
+def _hyper_parameters(metadata: Mapping[str, str]) -> dict[str, Any]:
+    """What a trainer stored beside the weights, as Lightning does; one level of nesting."""
+    stated: dict[str, Any] = {}
+    for key in HYPER_PARAMETERS:
+        try:
+            values = json.loads(metadata.get(key, "{}"))
+        except ValueError:
+            continue
+        if isinstance(values, dict):
+            nested = [inner for inner in values.values() if isinstance(inner, dict)]
+            for group in (*nested, values):
+                stated |= {str(name): value for name, value in group.items()}
+    return stated
+
+
 def _nonlinearity(stated: Mapping[str, Any], kind: str) -> str | None:
+    """The stated nonlinearity; an `activation` may belong to another part and goes last."""
     text = str(stated.get("nonlinearity") or "").lower()
-    if text in ("tanh", "relu"):
-        return text
-    if text:
+    from_kind = next((name for name in NONLINEARITIES if kind.endswith(name)), None)
+    if text and from_kind not in (None, text):
         raise SourceError(
             "E_CONFIG",
-            f"the config states the nonlinearity {clean(text)!r}; an RNN of torch has tanh or relu",
+            f"the config states the kind {clean(kind)!r} and the nonlinearity {clean(text)!r}",
+            hint="put the right config beside the weights, or remove it",
             stage="config",
         )
-    return next((name for name in ("tanh", "relu") if kind.endswith(name)), None)
+    if text:
+        return text
+    activation = str(stated.get("activation") or "").lower()
+    return from_kind or (activation if activation in NONLINEARITIES else None)
 
 
 def _first(stated: Mapping[str, Any], names: Iterable[str]) -> Any:

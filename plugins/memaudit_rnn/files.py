@@ -60,7 +60,8 @@ class Opening:
     def assumed(self, *stacks: Stack) -> dict[str, str]:
         """What every stack alone rests on."""
         vanilla = any(stack.cell == "RNN" for stack in stacks)
-        return describing.assumed_nonlinearity(self.nonlinearity) if vanilla else {}
+        nonlinearity = describing.assumed_nonlinearity(self.nonlinearity) if vanilla else {}
+        return {**nonlinearity, **describing.assumed_orientation(stacks)}
 
 
 def open_file(
@@ -106,12 +107,12 @@ def _whole(opening: Opening, stack: Stack, around: Surroundings) -> RnnSubject:
     options = opening.settings
     assumed = {
         **opening.assumed(stack),
-        **describing.assumed_around(run, encoder=options.encoder, head=options.head),
+        **describing.assumed_around(stack, run, encoder=options.encoder, head=options.head),
         **reading.assumed,
     }
     notes = (*around.notes, *reading.notes)
     identity = _identity(opening, (stack,), used, assumed, notes)
-    identity = replace(identity, description=describing.describe(stack, around))
+    identity = replace(identity, description=describing.describe(stack, run))
     return RnnSubject(_network(opening, stack, run, reading.pool), identity)
 
 

@@ -17,6 +17,11 @@ RECURRENT = re.compile(
 )
 #: Weight norm, spectral norm and parametrizations keep the plain name inside a longer one.
 PARAMETRIZED = re.compile(r"(?:^|[._])(?:weight|bias|w|b)_(?:ih|hh|hr)(?:[._]|$)")
+#: The stored original of a weight whose plain name holds what was computed from it.
+ORIGINAL = re.compile(
+    r"^(?P<prefix>(?:.*?[._])??)(?:parametrizations\.)?(?P<name>(?:weight|bias|w|b)_(?:ih|hh|hr)"
+    r"(?:_l\d{1,3})?(?:_reverse)?)(?:_raw|_orig|_g|_v|\.original\d*)$"
+)
 #: Recurrent parameters of other families.
 FOREIGN = re.compile(
     r"(?:^|\.)(?:A_logs?|nu_log|theta_log|Lambda(?:_re|_im)?|log_A_real|inv_dt|time_decay"
@@ -51,6 +56,21 @@ class StackKeys:
     def name(self, fallback: str) -> str:
         """The stack's own name, without wrappers; the fallback when it has none."""
         return clean(WRAPPERS.sub("", self.prefix)).rstrip("._") or fallback
+
+    def originals(self, alike: Iterable[str]) -> list[tuple[str, str]]:
+        """The keys whose originals are stored too, beside them or in the module around.
+
+        Weight dropping keeps `weight_hh_l0_raw` around what it calls `module.weight_hh_l0`.
+        """
+        around = (self.prefix, self.prefix.removesuffix("module."))
+        matches = ((name, ORIGINAL.match(name)) for name in alike)
+        keys = set(self.keys.values())
+        return [
+            (key, name)
+            for name, match in matches
+            if match and match["prefix"] in around
+            if (key := self.prefix + match["name"]) in keys
+        ]
 
     def key(self, place: Place) -> str:
         """The key of a place, or what it would be called."""

@@ -61,16 +61,17 @@ def open_module(
             hint="audit it as a function: memaudit.wrap(module, input_size=...)",
         )
     _check_options(settings)
+    dropped = [name for name, _ in module.named_parameters() if name.endswith("_raw")]
     subjects = {}
     for path, layer in layers.items():
-        found = _find(path, layer)
+        found = _find(path, layer, dropped)
         subjects[found.stack.name] = _subject(text, found, request, settings)
     if "" in layers:
         return next(iter(subjects.values()))
     return RnnHost(subjects, _host_identity(text, module, subjects, settings))
 
 
-def _find(path: str, layer: nn.Module) -> Found:
+def _find(path: str, layer: nn.Module, dropped: list[str]) -> Found:
     """The weights of one layer, read from a copy: a parametrization may change when it is read."""
     try:
         layer_copy = copy.deepcopy(layer).eval()
@@ -82,7 +83,7 @@ def _find(path: str, layer: nn.Module) -> Found:
     prefix = f"{path}." if path else ""
     values = {f"{prefix}{name}": getattr(layer_copy, name, None) for name in names}
     tensors = {name: t.detach().clone() for name, t in values.items() if isinstance(t, Tensor)}
-    stack = read_stack(find_stacks(tensors)[0], tensors, ())
+    stack = read_stack(find_stacks(tensors)[0], tensors, dropped)
     notes: tuple[str, ...] = ()
     if not type(layer).forward.__module__.startswith("torch."):
         title = type(layer).__name__

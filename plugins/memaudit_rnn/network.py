@@ -82,8 +82,8 @@ def build_linear(
     if layer is None:
         return None
     linear = nn.Linear(
-        layer.columns, layer.rows, bias=layer.bias is not None, device=device, dtype=dtype
-    )
+        layer.columns, layer.rows, bias=layer.bias is not None, device="meta", dtype=dtype
+    ).to_empty(device=device)
     weights = {"weight": tensors[layer.weight]}
     if layer.bias is not None:
         weights["bias"] = tensors[layer.bias]

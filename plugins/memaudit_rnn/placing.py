@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from memaudit.errors import ArgumentError, clean, nearest
-from memaudit_rnn.surroundings import Layer, Surroundings, is_table, surround
+from memaudit_rnn.surroundings import Layer, Surroundings, fits_table, surround
 
 if TYPE_CHECKING:
     from memaudit_rnn.settings import Settings
@@ -35,7 +35,7 @@ def _with_encoder(
     if name == "none":
         return bare
     layer = _named("encoder", name, layers)
-    if is_table(layer, stack):
+    if fits_table(layer, stack):
         return replace(bare, table=layer)
     if layer.rows != stack.input_size:
         raise _misfit("encoder", layer, f"rows must be the input width {stack.input_size}")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 def read_stack(keys: StackKeys, tensors: Mapping[str, Tensor], alike: Iterable[str]) -> Stack:
     """The stack behind some keys, or E_WEIGHTS when their shapes contradict each other."""
     _require_floats(keys, tensors)
+    _refuse_copies(keys, alike)
     first = Place("weight", "hh", 0)
     for place in (Place("weight", "ih", 0), first):
         if place not in keys.keys:
@@ -88,13 +89,28 @@ def _require_floats(keys: StackKeys, tensors: Mapping[str, Tensor]) -> None:
             )
 
 
+def _refuse_copies(keys: StackKeys, alike: Iterable[str]) -> None:
+    """Refuse weights that were computed from others in the file: dropping, norms."""
+    pairs = keys.originals(alike)
+    if pairs:
+        copies, originals = zip(*pairs, strict=True)
+        raise SourceError(
+            "E_WEIGHTS",
+            f"{', '.join(copies[:8])} may be a computed copy of {', '.join(originals[:8])}",
+            hint="remove the parametrization (weight dropping, weight norm) before saving",
+            stage="weights",
+        )
+
+
 def _missing(keys: StackKeys, place: Place, alike: Iterable[str]) -> SourceError:
-    forms = [name for name in alike if name.startswith(keys.prefix)][:8]
+    forms = [name for name in alike if name.startswith(keys.prefix.removesuffix("module."))][:8]
     there = ", ".join(list(keys.keys.values())[:8])
     hint = "the file is incomplete; save the whole state dict"
     if forms:
         there += f"; {', '.join(forms)} may be a parametrization of it"
-        hint = "remove the parametrization (weight norm, spectral norm) before saving"
+        hint = (
+            "remove the parametrization (weight norm, spectral norm, weight dropping) before saving"
+        )
     name = str(place).removesuffix("_l0") if keys.is_cell else str(place)
     return SourceError(
         "E_WEIGHTS",

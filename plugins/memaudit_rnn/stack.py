@@ -92,22 +92,27 @@ def build(
     device: torch.device,
     dtype: torch.dtype,
 ) -> nn.RNNBase:
-    """Torch's own module with these weights: batch first, eval mode, no gradients."""
+    """Torch's own module with these weights: batch first, eval mode, no gradients.
+
+    It begins without memory: drawing initial weights would move the global random numbers.
+    """
     options = {
         "num_layers": stack.layers,
         "bias": stack.bias,
         "batch_first": True,
         "bidirectional": stack.directions == 2,
-        "device": device,
+        "device": "meta",
         "dtype": dtype,
     }
+    sizes = (stack.input_size, stack.hidden)
     module: nn.RNNBase
     if stack.cell == "LSTM":
         projection = stack.output if stack.output != stack.hidden else 0
-        module = nn.LSTM(stack.input_size, stack.hidden, proj_size=projection, **options)
+        module = nn.LSTM(*sizes, proj_size=projection, **options)
     elif stack.cell == "GRU":
-        module = nn.GRU(stack.input_size, stack.hidden, **options)
+        module = nn.GRU(*sizes, **options)
     else:
-        module = nn.RNN(stack.input_size, stack.hidden, nonlinearity=nonlinearity, **options)
+        module = nn.RNN(*sizes, nonlinearity=nonlinearity, **options)
+    module.to_empty(device=device)
     module.load_state_dict({str(p): tensors[key] for p, key in stack.keys.keys.items()})
     return module.eval().requires_grad_(False)

@@ -7,6 +7,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from memaudit.errors import clean
+from memaudit_rnn.naming import (
+    BACK_SIDE,
+    FRONT_SIDE,
+    clear_side,
+    likely_side,
+    says_table,
+    stands_aside,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -16,9 +24,6 @@ if TYPE_CHECKING:
     from memaudit_rnn.stack import Stack
 
 PARAMETER = re.compile(r"^(?:(?P<owner>.*)[._])?(?P<role>weight|bias|w|b)$")
-TABLE = re.compile(r"emb|lookup|wte|vocab|token", re.IGNORECASE)
-FRONT = re.compile(r"(?:^|[._])(?:enc|in|input|front|pre|stem)", re.IGNORECASE)
-BACK = re.compile(r"fc|out|head|dec|linear|dense|class|logit|pred|tag|final|readout", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,7 @@ def layers_among(
     for key, tensor in free.items():
         match = roles.get(key)
         owner = match["owner"] or "" if match and match["role"] in ("weight", "w") else key
-        if tensor.ndim == 2 and (owner != key or TABLE.search(key)):
+        if tensor.ndim == 2 and (owner != key or says_table(key)):
             bias = biases.get(owner)
             if bias is not None and tuple(free[bias].shape) != (tensor.shape[0],):
                 continue
@@ -80,13 +85,16 @@ def surround(stack: Stack, layers: list[Layer], others: list[str]) -> Surroundin
     """Place every layer before or behind the stack, or say why that cannot be done."""
     if others:
         return Surroundings(whole=False, notes=(_unknown(_owners(others)),))
-    roles = {layer.name: _roles(layer, stack) for layer in layers}
-    tables = [x for x in layers if roles[x.name] == {"table"}]
-    encoders = [x for x in layers if roles[x.name] == {"encoder"}]
-    heads = [x for x in layers if roles[x.name] == {"head"}]
-    lost = [x for x in layers if len(roles[x.name]) != 1]
+    roles = {layer.name: _role(layer, stack) for layer in layers}
+    tables = [x for x in layers if roles[x.name] == "table"]
+    encoders = [x for x in layers if roles[x.name] == "encoder"]
+    heads = [x for x in layers if roles[x.name] == "head"]
+    unclear = [x for x in layers if roles[x.name] == "unclear"]
+    lost = [x for x in layers if roles[x.name] == "lost"]
     front, behind = _chains(lost, encoders, heads)
-    unknown = [x.name for x in lost if (x in front) == (x in behind)]
+    if len(heads) + len(behind) > 1:
+        unclear += [x for x in heads if _by_custom(x, stack)]
+    unknown = [x.name for x in (*unclear, *lost) if (x in front) == (x in behind)]
     before = [*tables, *encoders, *front]
     if unknown or len(before) > 1:
         return Surroundings(whole=False, notes=(_unknown(unknown or [x.name for x in before]),))
@@ -98,31 +106,43 @@ def surround(stack: Stack, layers: list[Layer], others: list[str]) -> Surroundin
     return replace(placed, notes=(note,))
 
 
-def is_table(layer: Layer, stack: Stack) -> bool:
-    """Whether a layer is an embedding: no bias, the input width, and its name or shape says so."""
+def fits_table(layer: Layer, stack: Stack) -> bool:
+    """Whether a layer in front is an embedding: no bias, the input width, and no linear layer."""
     if layer.bias is not None or layer.columns != stack.input_size:
         return False
-    if TABLE.search(layer.name):
-        return True
-    in_front = bool(FRONT.search(layer.name)) and not BACK.search(layer.name)
-    return layer.rows != stack.input_size and (in_front or layer.columns != stack.output_size)
+    return layer.rows != stack.input_size or says_table(layer.name, stack.keys.prefix)
 
 
-def _roles(layer: Layer, stack: Stack) -> set[str]:
-    if is_table(layer, stack):
-        return {"table"}
-    roles = set()
-    if layer.rows == stack.input_size:
-        roles.add("encoder")
-    if layer.columns == stack.output_size:
-        roles.add("head")
-    if len(roles) == 2:
-        front, back = FRONT.search(layer.name), BACK.search(layer.name)
-        if bool(front) != bool(back):
-            return {"encoder"} if front else {"head"}
-        if stack.input_size != stack.output_size:  # a forecaster answers in its input's width
-            return {"head"}
-    return roles
+def _role(layer: Layer, stack: Stack) -> str:
+    """The role of a layer by shape, and by name where the shape fits both sides.
+
+    A name that contradicts the shape makes the layer unclear; one that fits nowhere is lost.
+    """
+    prefix = stack.keys.prefix
+    if stands_aside(layer.name, prefix):
+        return "unclear"
+    front = _fits_front(layer, stack)
+    behind = layer.columns == stack.output_size
+    if not front and not behind:
+        return "lost"
+    side = likely_side(layer.name, prefix) if behind else clear_side(layer.name, prefix)
+    if front and behind and side is None:
+        return "unclear"
+    side = side or (FRONT_SIDE if front else BACK_SIDE)
+    if side == BACK_SIDE:
+        return "head" if behind else "unclear"
+    if not front:
+        return "unclear"
+    return "table" if fits_table(layer, stack) else "encoder"
+
+
+def _fits_front(layer: Layer, stack: Stack) -> bool:
+    return layer.rows == stack.input_size or fits_table(layer, stack)
+
+
+def _by_custom(layer: Layer, stack: Stack) -> bool:
+    """Whether a layer is a head only because its kind of name usually is."""
+    return _fits_front(layer, stack) and clear_side(layer.name, stack.keys.prefix) is None
 
 
 def _chains(

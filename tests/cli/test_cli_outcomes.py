@@ -8,8 +8,9 @@ import sys
 import warnings
 
 import pytest
+import typer.core
 
-from memaudit.cli import main
+from memaudit.cli import main, targets
 from memaudit.errors import MachineError, SourceError
 from memaudit.results import Report
 from tests.cli.played import Interrupted, one_line
@@ -99,14 +100,14 @@ def test_a_report_that_cannot_be_written_keeps_the_others(run, stage, tmp_path, 
         ("note", 1),
         ("warning", 1),
         ("error", 0),
-        ("MA107", 1),
-        ("ma107", 1),
-        ("queries-disagree", 1),
+        ("MA103", 1),
+        ("ma103", 1),
+        ("persistent-memory", 1),
         ("MA102", 0),
     ],
 )
 def test_a_gate_closes_at_its_level_or_above_or_at_its_code(run, stage, gate, code):
-    stage.answer = report(curve(), power_law("impulse"))  # MA107 is a warning
+    stage.answer = report(of_kind("persistent"))  # MA103 is a warning
     got, out, err = run("--fail-on", gate)
     assert got == code
     assert out
@@ -139,6 +140,26 @@ def test_an_interruption_before_any_measurement_is_told(run, stage):
     code, out, err = run()
     assert (code, out) == (130, "")
     assert one_line(err) == "memaudit: interrupted before anything was measured"
+
+
+def test_an_interruption_while_the_arguments_are_read_is_told(run, stage, monkeypatch):
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(typer.core.TyperGroup, "parse_args", stop)
+    code, out, err = run()
+    assert (code, out, stage.calls) == (130, "", [])
+    assert one_line(err) == "memaudit: interrupted before anything was measured"
+
+
+def test_an_interruption_while_the_report_is_written_is_told(run, stage, monkeypatch, tmp_path):
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(targets, "write_text", stop)
+    code, _, err = run("--json", str(tmp_path / "r.json"))
+    assert code == 130
+    assert one_line(err) == "memaudit: interrupted while the report was written"
 
 
 def test_warnings_of_others_do_not_clutter(run, stage, monkeypatch):

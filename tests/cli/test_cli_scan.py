@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
+from memaudit.cli import main
+from memaudit.errors import ArgumentError
+from memaudit.loading.source import parse_source
 from tests.cli.played import one_line
 
 
@@ -61,7 +65,7 @@ def test_offline_is_set_before_the_audit(run, monkeypatch):
         (["--query", "heavyside"], "did you mean heaviside?"),
         (["--probe", "assumption"], "did you mean assumptions?"),
         (["--adapter", "rn"], "did you mean rnn?"),
-        (["--report", "jsn=x"], "did you mean json?"),
+        (["--report", "html=x"], "unknown report 'html'; known are: json, terminal"),
         (["--report", "json"], "--report wants NAME=FILE"),
         (["--device", "gpu"], "unknown device 'gpu'"),
         (["--device", "cuda:x"], "unknown device"),
@@ -71,7 +75,7 @@ def test_offline_is_set_before_the_audit(run, monkeypatch):
         (["--horizon", "many"], "--horizon"),
         (["--seed", "-1"], "--seed"),
         (["--seed", "9223372036854775808"], "--seed"),
-        (["--fail-on", "warnings"], "did you mean warning"),
+        (["--fail-on", "warnings"], "give note, warning, error or a code such as MA102"),
         (["--fail-on", "MA999"], "no level or finding 'MA999'"),
         (["--set", "hidden"], "--set wants KEY=VALUE"),
         (["--set", "=3"], "--set wants KEY=VALUE"),
@@ -81,6 +85,9 @@ def test_offline_is_set_before_the_audit(run, monkeypatch):
         (["--json", "/"], "not a regular file"),
         (["--json", os.devnull], "not a regular file"),
         (["--json", ""], "empty file name"),
+        (["--json", "a" * 300], "File name too long; choose a shorter name"),
+        (["--json", "a" * 300 + "/r.json"], "File name too long"),
+        (["--report", "terminal=~nobody-of-that-name/r.txt"], "write the whole path"),
         (["--json", "-", "--report", "terminal=-"], "two reports go to stdout"),
         (["--json", "x.json", "--report", "json=./x.json"], "two reports go to x.json"),
         (["--no-such-option"], "No such option"),
@@ -94,10 +101,59 @@ def test_bad_arguments_exit_with_two_before_any_work(run, stage, words, fact):
     assert fact in err
 
 
+@pytest.mark.parametrize("source", ["", " ", "\t\n"])
+def test_an_empty_source_is_not_the_current_folder(run, stage, source):
+    code, out, err = run(source=source)
+    assert (code, out, stage.calls) == (2, "", [])
+    assert "the source is empty" in one_line(err)
+    with pytest.raises(ArgumentError):
+        parse_source(source)
+
+
+def test_a_home_of_nobody_is_a_missing_file(run, stage):
+    code, _, err = run(source="~nobody-of-that-name/model.pt")
+    assert (code, stage.calls) == (3, [])
+    assert "error[E_NOT_FOUND]" in one_line(err)
+
+
+def test_a_missing_source_points_to_the_help_of_the_command(capsys):
+    assert main(["scan"]) == 2
+    assert one_line(capsys.readouterr().err).endswith("; see memaudit scan --help")
+
+
+def test_a_bad_variable_is_named(run, stage, monkeypatch):
+    monkeypatch.setenv("MEMAUDIT_HORIZON", "abc")
+    code, _, err = run()
+    assert (code, stage.calls) == (2, [])
+    assert "from the environment variable MEMAUDIT_HORIZON" in one_line(err)
+    assert "environment" not in run("--horizon", "abc")[2]
+
+
+@pytest.mark.parametrize(
+    "setting", ["normalization=[1]", 'level=["quick"]', "amplitudes=[1e308]", "epsilon=[1]"]
+)
+def test_a_setting_of_the_wrong_type_exits_with_two(capsys, setting):
+    assert main(["scan", "demo:lstm", "--set", setting]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert one_line(err).startswith("memaudit: error[E_ARGUMENT] ")
+
+
 def test_a_missing_file_exits_with_three_before_any_work(run, stage):
     code, out, err = run(source="nowhere.pt")
     assert (code, out, stage.calls) == (3, "", [])
     assert one_line(err).startswith("memaudit: error[E_NOT_FOUND] nowhere.pt: no such file")
+
+
+def test_a_folder_that_may_not_be_searched_is_the_machines_fault(run, stage, monkeypatch, tmp_path):
+    def forbidden(path, **arguments):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "exists", forbidden)
+    code, _, err = run("--json", str(tmp_path / "r.json"))
+    assert (code, stage.calls) == (5, [])
+    assert "error[E_DISK]" in one_line(err)
+    assert "Permission denied" in err
 
 
 def test_an_unwritable_folder_is_the_disks_fault_and_found_before_any_work(

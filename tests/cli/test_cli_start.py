@@ -34,6 +34,13 @@ def test_the_version_is_the_packages(capsys):
     assert capsys.readouterr().out == f"memaudit {memaudit.__version__}\n"
 
 
+def test_flags_have_no_type_in_the_help(capsys):
+    assert main(["scan", "--help"]) == 0
+    assert "bool" not in capsys.readouterr().out.lower()
+    assert main(["--help"]) == 0
+    assert "bool" not in capsys.readouterr().out.lower()
+
+
 def test_help_names_every_command(capsys):
     assert main(["--help"]) == 0
     out = capsys.readouterr().out

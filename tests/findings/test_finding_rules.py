@@ -32,8 +32,8 @@ EVIDENCE = [
     (
         "MA003",
         "note",
-        report(curve(), subject=identity(assumed={"nonlinearity": "tanh; not in the file"})),
-        "nonlinearity: tanh; not in the file",
+        report(curve(), subject=identity(assumed={"nonlinearity": "tanh (not in the file)"})),
+        "nonlinearity: tanh",
     ),
     ("MA101", "note", report(of_kind("memoryless", values=ZERO)), "at most 0 against"),
     (
@@ -73,10 +73,10 @@ EVIDENCE = [
         # exp(-0.01·(t - 1)) = 1/1000 at t = 1 + 690.8
         "more than 512 lags, about 692 by the fit",
     ),
-    ("MA107", "warning", report(curve(), power_law("impulse")), "exponent 0.5 over lags 8 to 512"),
+    ("MA107", "note", report(curve(), power_law("impulse")), "exponent 0.5 over lags 8 to 512"),
     (
         "MA107",
-        "warning",
+        "note",
         report(curve(), curve("impulse", decay=FAST)),
         "heaviside: exponential, rate 0.05 [0.0499, 0.0501]; impulse: exponential, rate 0.2",
     ),
@@ -104,7 +104,7 @@ EVIDENCE = [
     (
         "MA112",
         "warning",
-        report(curve(values=np.full(512, 2.0), floor=1e-3)),
+        report(curve(values=np.full(512, 2.0), noise=1e-3)),
         "by 0.001, largest value 2",
     ),
     (
@@ -130,6 +130,12 @@ EVIDENCE = [
         "warning",
         report(curve(), assumptions=(assumption("rows-independent", False),)),
         "residual 0.5",
+    ),
+    (
+        "MA305",
+        "note",
+        report(curve(), assumptions=(assumption("bounded", False),)),
+        "the model is not bounded (residual 0.5",
     ),
 ]
 
@@ -178,8 +184,8 @@ def test_findings_are_sorted_by_severity_then_code_then_place():
         ("MA102", "b"),
         ("MA002", ""),
         ("MA103", "a"),
-        ("MA107", "a"),
         ("MA003", ""),
+        ("MA107", "a"),
     ]
 
 

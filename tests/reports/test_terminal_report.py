@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from io import BytesIO, TextIOWrapper
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,12 @@ import pytest
 from rich.console import Console
 
 from memaudit.findings.judge import judge
+from memaudit.reports import wording
 from memaudit.reports.terminal import Terminal
 from memaudit.results import Decay, Status
 from tests.reports.handmade import assumption, curve, identity, of_kind, power_law, report
 
+QUERIES = ("heaviside", "impulse", "reversed")
 EXPECTED = Path(__file__).parent / "terminal_report.txt"
 
 
@@ -26,7 +29,7 @@ def judged(*curves, **changes):
 def sample():
     return judged(
         curve(exact=True),
-        power_law("impulse"),
+        power_law("impulse", holder=64.0),
         curve("reversed", status=Status.UNSETTLED, prefix=1024),
         subject=identity(coverage=0.37, assumed={"nonlinearity": "tanh; the file does not say"}),
         assumptions=(
@@ -81,12 +84,12 @@ def test_the_verdict_fits_on_one_screen():
 
 @pytest.mark.parametrize("width", [80, 130])
 def test_polynomial_never_appears_without_its_window(width):
-    layers = {"encoder": {"heaviside": power_law()}}
+    layers = {name: {"heaviside": power_law()} for name in ("encoder", "decoder")}
     text = shown(judged(power_law(), layers=layers), width=width)
-    rows = text.splitlines()
-    for i, row in enumerate(rows):
-        if "polynomial" in row:
-            assert "8-512" in row + rows[i + 1]
+    tables, _ = text.split("Findings")
+    rows = [(row, below) for row, below in pairwise(tables.splitlines()) if "polynomial" in row]
+    assert len(rows) == 3
+    assert all("8-512" in row + below for row, below in rows)
 
 
 def test_a_horizon_beyond_the_window_is_never_a_number():
@@ -98,6 +101,65 @@ def test_a_curve_in_the_floor_claims_no_horizon(status):
     text = Terminal().render(judged(of_kind("undetermined", status=status)))
     assert "> 512" not in text
     assert f"heaviside: {status.value}" in " ".join(text.split())
+
+
+def in_the_floor(query: str = "heaviside", **changes):
+    """Memory exp(-t/20) over a floor of 1e-3: ten times that is above a thousandth of it."""
+    return curve(query, **{"floor": 1e-3, "horizon": None, **changes})
+
+
+@pytest.mark.parametrize("width", [80, 130])
+def test_a_horizon_that_the_floor_hides_is_unknown(width):
+    text = shown(judged(in_the_floor()), width=width)
+    tables, _ = text.split("Findings")
+    assert " ? " in tables
+    assert "> 512" not in tables
+    assert "\nheaviside: the floor hides the horizon\n" in text
+    assert "heaviside exponential, horizon ?;" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        power_law(floor=1e-3),  # at the last lag still above ten times the floor
+        in_the_floor(horizon=139),
+        of_kind("persistent", floor=1e-3),
+        of_kind("undetermined", floor=1e-3, status=Status.TOO_FEW_LAGS),
+    ],
+)
+def test_nothing_else_is_called_hidden(seen):
+    assert "the floor hides" not in Terminal().render(judged(seen))
+
+
+def test_a_loud_present_does_not_unhide_an_impulse():
+    values = np.concatenate([[1e6], np.exp(-0.05 * np.arange(1, 512))])
+    changes = {"lags": np.arange(512), "values": values, "median": values}
+    assert wording.hidden(in_the_floor("impulse", **changes))
+
+
+def test_a_question_mark_among_the_layers_is_explained():
+    layers = {"encoder": {"heaviside": in_the_floor()}, "decoder": {"heaviside": curve()}}
+    text = Terminal().render(report(curve(), layers=layers))
+    assert "\n?: the floor hides the horizon\n" in text
+
+
+def test_the_confidence_is_shown_where_there_is_room():
+    sure = report(curve(decay=Decay("exponential", rate=0.05, window=(1, 512), confidence=0.876)))
+    assert "conf." in shown(sure, width=110)
+    assert " 0.88 " in shown(sure, width=110)
+    assert "conf." not in shown(sure, width=109)
+
+
+def test_a_table_of_80_columns_breaks_no_word():
+    interval = (0.04987, 0.05012)
+    decay = Decay("undetermined", rate=0.05, interval=interval, window=(24, 511))
+    made = report(*(curve(query, decay=decay, horizon=None, holder=0.0625) for query in QUERIES))
+    rows = Terminal().render(made).splitlines()
+    first = next(row for row in rows if row.startswith("heaviside un"))
+    second = rows[rows.index(first) + 1]
+    words = "heaviside undetermined rate 0.05 13.86 > 512 1e-15 64, sup at"
+    assert " ".join(first.split()) == words
+    assert " ".join(second.split()) == "lags 24-511 [0.04987, 0.05012] |x| 0.0625"
 
 
 def test_a_partial_report_says_so_in_its_first_line():

@@ -1,0 +1,165 @@
+"""Models that tempt an auditor into a wrong number."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import memaudit
+from memaudit.numerics.signals import seeded
+from tests.oracles import convolution
+
+LAGS = np.arange(2048)
+
+
+def scan(model, horizon: int = 256, **options) -> memaudit.Report:
+    return memaudit.scan(memaudit.wrap(model, input_size=1, **options), horizon=horizon)
+
+
+def codes(report: memaudit.Report) -> set[str]:
+    return {finding.code for finding in report.findings}
+
+
+def test_a_small_nonlinear_memory_does_not_hide_behind_a_skip_connection() -> None:
+    """y = u + 2e-5·tanh(5h): linear to five digits, and its memory is not."""
+
+    def model(u: torch.Tensor) -> torch.Tensor:
+        state, answers = torch.zeros_like(u[:, 0]), []
+        for step in u.unbind(1):
+            state = 0.9 * state + step
+            answers.append(step + 2e-5 * torch.tanh(5 * state))
+        return torch.stack(answers, 1)
+
+    memory = scan(model, 128, dtype="float32").memory
+    true = 2e-5 * np.tanh(5 * 0.9 * 2.0**-6) / 2.0**-6
+    assert not memory["impulse"].exact
+    assert memory["impulse"].values[1] == pytest.approx(true, rel=0.05)
+    assert memory["heaviside"].decay.kind != "memoryless"
+    assert memory["reversed"].decay.kind != "memoryless"
+    assert memory["reversed"].prefix is not None
+    assert memory["reversed"].prefix > 100  # its own form, not the one for linear models
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_is_not_mistaken_for_silence(dtype: str) -> None:
+    report = memaudit.scan("demo:gru", dtype=dtype, horizon=128)
+    for curve in report.memory.values():
+        assert curve.decay.kind != "memoryless"
+        assert not curve.exact
+    linear = next(a for a in report.assumptions if a.name == "linear")
+    assert linear.holds is False
+
+
+@pytest.mark.parametrize("cast_back", [False, True])
+def test_hidden_single_precision_is_seen_in_the_answer(cast_back: bool) -> None:
+    """float32 weights inside a float64 function: the floor is that of float32."""
+    cell, generator = nn.GRU(3, 8, batch_first=True), seeded(1)
+    for parameter in cell.parameters():
+        parameter.data = torch.rand(parameter.shape, generator=generator) - 0.5
+
+    def function(u: torch.Tensor) -> torch.Tensor:
+        answer = cell(u.float())[0]
+        return answer.double() if cast_back else answer
+
+    report = memaudit.scan(memaudit.wrap(function, input_size=3), horizon=128)
+    assert report.memory["impulse"].floor > 1e-9
+    assert report.memory["impulse"].decay.kind in ("exponential", "undetermined")
+    assert not {"MA304", "MA103"} & codes(report)
+
+
+@pytest.mark.parametrize("ahead", [1, 20, 100, 150])
+def test_looking_ahead_is_found_and_its_end_kept_out(ahead: int) -> None:
+    past = convolution(0.95**LAGS)
+
+    def model(u: torch.Tensor) -> torch.Tensor:
+        later = functional.pad(u, (0, 0, 0, ahead))[:, ahead : ahead + u.shape[1]]
+        return past(u) + 0.5 * later
+
+    report = scan(model)
+    assert "MA301" in codes(report)
+    curve = report.memory["heaviside"]
+    assert np.abs(curve.values - 0.95 ** (curve.lags + 1.0)).max() < 1e-9
+    assert curve.horizon == 135
+    assert report.memory["reversed"].status.name == "OK"
+
+
+@pytest.mark.parametrize("horizon", [64, 520, 1024])
+def test_an_echo_that_is_due_is_not_called_finite(horizon: int) -> None:
+    kernel = (LAGS % 50 == 0) * 0.99 ** (LAGS / 50)
+    decay = scan(convolution(kernel), horizon).memory["heaviside"].decay
+    assert decay.kind != "finite"
+
+
+def test_a_floor_above_epsilon_hides_the_horizon() -> None:
+    past = convolution(0.95**LAGS)
+    curve = scan(lambda u: past(u) + 1e12).memory["impulse"]
+    assert 10 * curve.floor > 1e-3 * curve.values.max()
+    assert curve.horizon is None
+
+
+def test_a_delay_has_a_horizon() -> None:
+    kernel = np.concatenate([np.zeros(40), 0.9**LAGS])[:2048]
+    curve = scan(convolution(kernel), 160).memory["impulse"]
+    assert curve.horizon == 40 + int(np.argmax(0.9**LAGS < 1e-3))
+
+
+@pytest.mark.parametrize("horizon", [128, 512])
+def test_a_stretched_exponential_is_no_power_law(horizon: int) -> None:
+    decay = scan(convolution(np.exp(-np.sqrt(LAGS))), horizon).memory["impulse"].decay
+    assert decay.kind == "undetermined"
+
+
+def test_half_life_and_horizon_speak_of_the_same_curve() -> None:
+    curve = scan(convolution(0.5**LAGS + 1e-6 * 0.999**LAGS), 512).memory["impulse"]
+    assert curve.half_life is not None
+    assert curve.horizon is not None
+    assert curve.half_life < curve.horizon
+
+
+def test_a_large_present_answer_is_no_chaos() -> None:
+    kernel = 0.9**LAGS
+    kernel[0] += 1e6
+    assert "MA112" not in codes(scan(convolution(kernel)))
+
+
+def test_a_model_that_keeps_state_is_reset_between_answers() -> None:
+    class Counter(nn.Module):
+        calls: torch.Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(1, dtype=torch.float64))
+
+        def forward(self, u: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            return u.cumsum(1) + self.calls
+
+    module = Counter()
+    report = memaudit.scan(memaudit.wrap(module, input_size=1), horizon=32)
+    assert module.calls.item() == 0
+    assert "MA303" not in codes(report)
+
+
+def test_the_global_generator_is_left_alone() -> None:
+    layer = nn.GRU(2, 3)
+    before = torch.get_rng_state()
+    memaudit.scan("demo:rnn", horizon=16, level="quick")
+    memaudit.scan(layer, horizon=16, level="quick")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_options_for_an_open_subject_are_refused() -> None:
+    subject = memaudit.wrap(lambda u: u, input_size=1)
+    with pytest.raises(memaudit.MemauditError, match="already open"):
+        memaudit.scan(subject, dtype="bfloat16")
+
+
+def test_numpy_numbers_are_numbers() -> None:
+    subject = memaudit.wrap(lambda u: u, input_size=1)
+    options = {"horizon": np.int64(32), "epsilon": np.float32(0.1), "queries": "impulse"}
+    report = memaudit.scan(subject, **options)
+    assert report.settings["horizon"] == 32
+    assert memaudit.Report.from_dict(report.to_dict()) == report
