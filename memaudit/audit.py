@@ -134,6 +134,9 @@ def _longest(layers: dict[str, dict[str, Curve]]) -> dict[str, Curve]:
     }
 
 
-def _reach(curve: Curve) -> tuple[float, float]:
-    horizon = float("inf") if curve.horizon is None else float(curve.horizon)
-    return horizon, curve.half_life or 0.0
+def _reach(curve: Curve) -> tuple[int, float, float]:
+    """Growing beyond persistent beyond a horizon outside the window beyond one inside."""
+    rank = {"growing": 3, "persistent": 2}.get(curve.decay.kind, 0)
+    if rank == 0 and curve.horizon is None and len(curve.values):
+        rank = int(curve.values[-1] > 10 * curve.floor)
+    return rank, float(curve.horizon or 0), curve.half_life or 0.0

@@ -142,10 +142,10 @@ class Bench:
         sequences = torch.cat([silence, stacked, stacked[:1]])
         answers = self.subject.respond(sequences)
         noise = float(torch.nan_to_num((answers[-1] - answers[1]).abs()).amax())
-        self.advance(sequences.shape[0] * length)
         for tally, rows, against in plan:
             base = answers[:1] if against is None else answers[1:-1][against]
             self._read(tally, x, amplitude, answers[1:-1][rows], base, noise)
+        self.advance(sequences.shape[0] * length)
 
     def _read(
         self,
@@ -165,7 +165,11 @@ class Bench:
             drift = last.abs().amax((1, 2))
         readings = difference(answers, base, as_slice(later), as_slice(earlier))
         low, high = answers[:, : int(later.amax()) + 1].flatten(1).aminmax(dim=1)
-        loudest = torch.nan_to_num(torch.maximum(-low, high), posinf=0.0)
+        loudest = torch.maximum(-low, high)
+        if len(base) == len(answers):  # a reference run of its own rounds as well
+            low, high = base[:, : int(later.amax()) + 1].flatten(1).aminmax(dim=1)
+            loudest = torch.maximum(loudest, torch.maximum(-low, high))
+        loudest = torch.nan_to_num(loudest, posinf=0.0)
         tally.add(
             float64(x), amplitude, readings, loudest=float64(loudest), noise=noise, drift=drift
         )

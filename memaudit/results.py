@@ -34,7 +34,7 @@ class Status(StrEnum):
     OK = "measured"
     NOT_MEASURED = "not measured"
     BELOW_FLOOR = "the response never rises above the numerical floor"
-    TOO_FEW_LAGS = "too few lags rise above ten times the numerical floor; try float64"
+    TOO_FEW_LAGS = "too few lags rise above ten times the numerical floor to tell"
     DIVERGED = "the response is not finite; the curve ends where it overflows"
     UNSETTLED = "the state had not settled before the input was switched off"
     INTERRUPTED = "interrupted; the curve rests on the probes that were finished"

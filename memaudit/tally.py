@@ -17,6 +17,10 @@ from memaudit.results import Curve, Decay, Status
 if TYPE_CHECKING:
     from memaudit.contracts import AbstractQuery
 
+#: A memoryless model reads at most a few roundings; between this and signal lies what is open.
+SILENCE_OVER_FLOOR = 3.0
+#: In numbers this coarse a real memory may be one rounding: only nothing at all is silence.
+COARSE = 5e-4
 #: Basis readings are kept for the linear supremum up to this many numbers (256 MB).
 MOST_BASIS_NUMBERS = 2**25
 
@@ -75,7 +79,8 @@ class Tally:
         elif len(rest):
             rest = rest.cpu()
             off = memory.superposition_residual(rest, x[max(missing, 0) :].cpu(), basis)
-            rounding = memory.LINEAR_ROUNDINGS * self.rounding * loudest[max(missing, 0) :].cpu()
+            many = memory.LINEAR_ROUNDINGS + float(self.lags[-1])
+            rounding = many * self.rounding * loudest[max(missing, 0) :].cpu()
             heard = rest[:, self.query.first_lag :].abs().flatten(1).amax(1)
             limit = torch.minimum(rounding, memory.LINEAR_SHARE * heard)
             # Where memory itself is no more than rounding there is nothing to superpose.
@@ -128,13 +133,15 @@ class Tally:
                 prefix=prefix or None,
             ),
             first=self.query.first_lag,
-            quiet_floor=top.floor,
+            silence=0.0 if self.rounding > COARSE else SILENCE_OVER_FLOOR * top.floor,
         )
 
     def _exact(self, end: int) -> bool:
         swept = sum(len(block) for block in self.basis) == self.sweep > 0
         worst_output = self.normalization in ("iatn", "stablessm")
-        return end > 0 and swept and self.linear and worst_output and len(self.basis) == 1
+        # A query with a form for linear models is exact in that form only.
+        formed = self.query == self.query.on_linear()
+        return end > 0 and swept and self.linear and worst_output and formed
 
 
 def _status(diverged: bool, *, interrupted: bool, unsettled: bool) -> Status:
@@ -145,7 +152,7 @@ def _status(diverged: bool, *, interrupted: bool, unsettled: bool) -> Status:
     return Status.UNSETTLED if unsettled else Status.OK
 
 
-def _judged(curve: Curve, *, first: int, quiet_floor: float) -> Curve:
+def _judged(curve: Curve, *, first: int, silence: float) -> Curve:
     """The curve with its decay, horizon, half-life, and a status where nothing was heard."""
     memory_part = curve.lags >= first
     lags, values = curve.lags[memory_part], curve.values[memory_part]
@@ -153,8 +160,8 @@ def _judged(curve: Curve, *, first: int, quiet_floor: float) -> Curve:
         return curve
     decay = classify(lags, values, curve.floor)
     status = curve.status
-    if decay.kind == "memoryless" and (values > SIGNAL_OVER_FLOOR * quiet_floor).any():
-        # Only the noise of the tail hides it: that is not silence.
+    if decay.kind == "memoryless" and (values > silence).any():
+        # Something stands above the rounding, if not far enough: that is not silence.
         decay = replace(decay, kind="undetermined", confidence=0.0)
         status = Status.TOO_FEW_LAGS if status is Status.OK else status
     heard = values > SIGNAL_OVER_FLOOR * curve.floor
@@ -167,7 +174,7 @@ def _judged(curve: Curve, *, first: int, quiet_floor: float) -> Curve:
         status=status,
         decay=decay,
         horizon=_horizon(curve, decay, lags, values),
-        half_life=_half_life(decay, lags, values),
+        half_life=_half_life(curve, decay, lags, values),
     )
 
 
@@ -181,10 +188,11 @@ def _horizon(curve: Curve, decay: Decay, lags: np.ndarray, values: np.ndarray) -
     return None if level < SIGNAL_OVER_FLOOR * curve.floor else horizon(lags, values, level)
 
 
-def _half_life(decay: Decay, lags: np.ndarray, values: np.ndarray) -> float | None:
+def _half_life(curve: Curve, decay: Decay, lags: np.ndarray, values: np.ndarray) -> float | None:
     if decay.kind in ("memoryless", "persistent", "growing"):
         return None
-    seen = half_lag(lags, values)
+    hidden = float(values.max()) / 2 < SIGNAL_OVER_FLOOR * curve.floor
+    seen = None if hidden else half_lag(lags, values)
     if seen is None and decay.kind == "exponential" and decay.rate:
         return float(np.log(2) / decay.rate)
     return seen

@@ -151,6 +151,77 @@ def test_the_global_generator_is_left_alone() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.parametrize("mode", [0.999, 0.9999, 1.0])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_slow_linear_modes_are_read_alike_by_every_query(mode: float, dtype: str) -> None:
+    """Rounding adds up over the steps; that is no evidence against superposition."""
+    gains = torch.tensor([[1.0, -0.7], [0.4, 2.0]], dtype=torch.float64)
+    modes = torch.tensor([mode, 0.5], dtype=torch.float64)
+
+    def model(u: torch.Tensor) -> torch.Tensor:
+        state, answers = torch.zeros(len(u), 2, dtype=u.dtype), []
+        for step in u.unbind(1):
+            state = modes.to(u.dtype) * state + step @ gains.to(u.dtype).T
+            answers.append(state.sum(-1, keepdim=True))
+        return torch.stack(answers, 1)
+
+    memory = memaudit.scan(memaudit.wrap(model, input_size=2, dtype=dtype)).memory
+    kernel = np.abs(gains.T.numpy() @ modes.numpy()[:, None] ** np.arange(1, 513)).sum(0)
+    for name in ("heaviside", "reversed"):
+        assert memory[name].exact
+        assert np.abs(memory[name].values - kernel).max() <= 20 * memory[name].floor
+
+
+@pytest.mark.parametrize("horizon", [511, 512, 513])
+def test_the_verdict_does_not_hang_on_the_last_lag(horizon: int) -> None:
+    quarter_turn = np.array([1.0, 0.0, -1.0, 0.0] * 300)
+    for curve in scan(convolution(quarter_turn), horizon).memory.values():
+        assert curve.decay.kind == "persistent"
+        assert curve.half_life is None
+
+
+def test_a_decaying_echo_has_the_half_life_of_its_rate() -> None:
+    kernel = (LAGS % 20 == 0) * 0.98 ** (LAGS // 20)
+    curve = scan(convolution(kernel), 512).memory["impulse"]
+    assert curve.decay.kind == "exponential"
+    assert curve.half_life == pytest.approx(np.log(2) / (-np.log(0.98) / 20), rel=0.02)
+
+
+def test_a_slow_kernel_in_half_precision_is_open_not_memoryless() -> None:
+    past = convolution(0.99**LAGS)
+    report = scan(lambda u: past(u.double()).to(u.dtype), dtype="bfloat16")
+    assert all(curve.decay.kind != "memoryless" for curve in report.memory.values())
+
+
+def test_the_layer_that_never_forgets_stands_for_a_host() -> None:
+    class Host(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.short, self.long = (
+                nn.RNN(1, 1, nonlinearity="relu"),
+                nn.RNN(1, 1, nonlinearity="relu"),
+            )
+            for layer, weight in ((self.short, 0.995), (self.long, 1.0)):
+                for parameter in layer.parameters():
+                    nn.init.zeros_(parameter)
+                nn.init.constant_(layer.weight_hh_l0, weight)
+                nn.init.constant_(layer.weight_ih_l0, 1.0)
+
+        def forward(self, picture: torch.Tensor) -> torch.Tensor:
+            raise TypeError("pictures only")
+
+    report = memaudit.scan(Host(), horizon=256, dtype="float64")
+    assert report.layers["long"]["impulse"].decay.kind == "persistent"
+    assert report.memory["impulse"].decay.kind == "persistent"
+
+
+def test_a_large_bias_leaves_a_linear_model_linear() -> None:
+    past = convolution(0.9**LAGS)
+    report = scan(lambda u: past(u) + 1e6)
+    assert next(a for a in report.assumptions if a.name == "linear").holds
+    assert report.memory["heaviside"].exact
+
+
 def test_options_for_an_open_subject_are_refused() -> None:
     subject = memaudit.wrap(lambda u: u, input_size=1)
     with pytest.raises(memaudit.MemauditError, match="already open"):

@@ -18,6 +18,9 @@ FLAT = 0.01
 WORST_JITTER = 0.05
 #: Blocks of the window whose maxima all rise when the curve grows.
 STAIRS = 6
+#: Slope of the last quarter beside that of the one before: a straight line has 0.71, what
+#: saturates has less.
+SUSTAINED = 0.6
 #: Rise of the logarithm over the second half that counts as growth below earlier values.
 CLEAN_RISE = 1.0
 #: Too few lags above the floor still show growth when they rise by this factor (in logarithms).
@@ -50,9 +53,12 @@ def classify(lags: np.ndarray, values: np.ndarray, floor: float) -> Decay:
         return finite
     rows = np.flatnonzero(signal[: end + 1])
     t, log_m = lags[rows].astype(np.float64), np.log(values[rows])
+    # The window may end in a dip like those before: the curve itself has not ended then.
+    pause = longest_dip(values[: end + 1], SIGNAL_OVER_FLOOR * floor)
+    unfinished = len(values) - 1 - end <= pause
     if len(rows) < FEWEST_LAGS:
-        return _few_lags(t, log_m, at_end=end == len(values) - 1)
-    if end == len(values) - 1:
+        return _few_lags(t, log_m, at_end=unfinished)
+    if unfinished:
         flat = _flat_or_growing(t, log_m)
         if flat is not None:
             return flat
@@ -123,7 +129,7 @@ def _growing(t: np.ndarray, log_m: np.ndarray, window: tuple[int, int] | None) -
     edges = np.searchsorted(t, t[0] + (t[-1] - t[0]) * np.array([0.5, 0.75]))
     third = exponential_fit(t[edges[0] : edges[1]], log_m[edges[0] : edges[1]])
     fourth = exponential_fit(t[edges[1] :], log_m[edges[1] :])
-    if fourth.slope >= 0 or fourth.slope > 0.3 * third.slope:
+    if fourth.slope >= 0 or fourth.slope > SUSTAINED * third.slope:
         return Decay("undetermined", window=window)
     start = int(np.argmin(log_m))
     whole = exponential_fit(t[start:], log_m[start:])

@@ -57,10 +57,13 @@ def half_lag(lags: np.ndarray, values: np.ndarray) -> float | None:
         return None
     peak = int(np.argmax(values))
     env = envelope(values)
-    below = env <= env[peak] / 2
+    level = env[peak] / 2
+    below = env <= level
     if not below.any():
         return None
     after = int(np.argmax(below))
+    if len(values) - after <= longest_dip(values[peak:after], level):
+        return None  # the window ends in a dip like those before
     high, low = env[after - 1], env[after]
     if low <= 0:
         return float(lags[after] - lags[peak])

@@ -19,11 +19,12 @@ NORMALIZATIONS = {
 TIE = 1 - 1e-6
 #: The supremum sits at the edge when the outermost amplitudes exceed the others by this much.
 EDGE_EXCESS = 1.05
-#: Superposition holds up to this many roundings of the largest answer, and up to this share of
-#: the largest reading: a small nonlinear memory must not hide behind a large present answer.
+#: Superposition holds up to this many roundings of the largest answer, one more for every step
+#: that may have added one, and up to this share of the largest reading: a small nonlinear memory
+#: must not hide behind a large present answer.
 LINEAR_ROUNDINGS, LINEAR_SHARE = 100.0, 1e-3
 #: With coarser numbers than this, superposition proves nothing.
-COARSEST_LINEAR = 1e-6
+COARSEST_LINEAR = 1e-5
 
 
 @dataclass(frozen=True, slots=True)

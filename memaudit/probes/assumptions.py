@@ -194,7 +194,11 @@ class Trial:
             return Assumption(name, None, None, None, NOT_FINITE)
         # A model that ignores its input is compared with the size of its constant answer.
         residual = off / max(self.scale, 1e-8 * largest(self.silence), 1e-300)
-        return Assumption(name, residual <= self.tolerance, residual, self.tolerance, note)
+        # A large constant answer rounds, and that rounding is none of the input's doing.
+        offset = largest(self.silence) / max(self.scale, 1e-300)
+        widened = self.tolerance * min(max(offset, 1.0), 1 / self.rounding)
+        tolerance = max(self.tolerance, min(widened, LARGEST_TOLERANCE))
+        return Assumption(name, residual <= tolerance, residual, tolerance, note)
 
     def _shrinks(self, name: str, fine: float, coarse: float, note: str) -> Assumption:
         if not (_is_number(fine) and _is_number(coarse)):
