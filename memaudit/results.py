@@ -150,11 +150,6 @@ class Assumption(Record):
     note: str = ""
     where: str = ""
 
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
-        return cls(**data)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Finding(Record):
@@ -167,11 +162,6 @@ class Finding(Record):
     advice: str
     where: str = ""
 
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
-        return cls(**data)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recurrence(Record):
@@ -182,11 +172,6 @@ class Recurrence(Record):
     size: int
     parameters: int
     directions: int = 1
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
-        return cls(**data)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
