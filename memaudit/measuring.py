@@ -152,7 +152,9 @@ class QueryRun:
             )
 
     def _longer(self, tally: Tally) -> AbstractQuery | None:
-        if self.setting.level == "quick" or tally.settled(self.setting.epsilon):
+        # A pooled model pays for every lag with a run over the whole prefix.
+        cheap = self.setting.level == "quick" or self.subject.pooled
+        if cheap or tally.settled(self.setting.epsilon):
             return None
         return tally.query.lengthened(self.setting.horizon)
 

@@ -32,7 +32,7 @@ GOOD_MISFIT, WORST_MISFIT = 0.05, 0.15
 #: The better model must leave at most half of the other's residual.
 DECISIVE = 2.0
 #: A slope that drifts by more than this share of itself inside the window describes nothing.
-WIDEST_INTERVAL = 0.7
+WIDEST_INTERVAL = 0.5
 #: Shift, as a share of the window, and exponent beyond which (t + c)^-alpha is no power law.
 LATEST_SHIFT, STEEPEST_POWER = 0.2, 8.0
 #: Decades below the largest value at which a verdict about the leading part may end.

@@ -81,7 +81,7 @@ def pulse(x: torch.Tensor, *, on: int, length: int) -> torch.Tensor:
     return sequence
 
 
-def lag_grid(horizon: int, *, dense: int = 24, per_octave: int = 8) -> torch.Tensor:
+def lag_grid(horizon: int, *, dense: int = 20, per_octave: int = 6) -> torch.Tensor:
     """Lags 0 … horizon-1: all of the first ones, then geometric, always with the last one."""
     lags = set(range(min(dense, horizon)))
     value = float(dense)

@@ -46,6 +46,17 @@ def test_a_bidirectional_model_agrees_until_it_sees_the_end(shared: Path, query:
 
 
 @pytest.mark.parametrize("name", CAUSAL)
+def test_the_measured_rate_is_that_of_the_recorded_spectrum(shared: Path, name: str) -> None:
+    """Two independent ways: the curve, and the eigenvalues recorded for the state at rest."""
+    folder = shared / "fixtures" / "torch_rnn" / name
+    io = load_file(folder / "io.safetensors")
+    slowest = -np.log(np.abs(io["eigs_real"] + 1j * io["eigs_imag"]).max())
+    curve = memaudit.scan(folder, horizon=512).memory["reversed"]
+    assert curve.decay.kind == "exponential"
+    assert curve.decay.rate == pytest.approx(slowest, rel=0.01)
+
+
+@pytest.mark.parametrize("name", CAUSAL)
 @pytest.mark.parametrize("query", ["heaviside", "impulse"])
 def test_the_supremum_is_at_least_the_recorded_probe(shared: Path, name: str, query: str) -> None:
     curve = memaudit.scan(shared / "fixtures" / "torch_rnn" / name, horizon=511).memory[query]
