@@ -13,6 +13,7 @@ from memaudit.devices import exact_math
 from memaudit.doctor import environment
 from memaudit.findings.judge import judge
 from memaudit.measuring import Measurement, measure
+from memaudit.numerics.envelope import SIGNAL_OVER_FLOOR
 from memaudit.opening import load, open_subject
 from memaudit.results import Curve, Report
 from memaudit.settings import check_setting, split_options
@@ -138,5 +139,5 @@ def _reach(curve: Curve) -> tuple[int, float, float]:
     """Growing beyond persistent beyond a horizon outside the window beyond one inside."""
     rank = {"growing": 3, "persistent": 2}.get(curve.decay.kind, 0)
     if rank == 0 and curve.horizon is None and len(curve.values):
-        rank = int(curve.values[-1] > 10 * curve.floor)
+        rank = int(curve.values[-1] > SIGNAL_OVER_FLOOR * curve.floor)
     return rank, float(curve.horizon or 0), curve.half_life or 0.0

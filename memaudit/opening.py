@@ -11,16 +11,11 @@ from memaudit.contracts import AbstractAdapter, AbstractSubject, Claim, Request
 from memaudit.devices import resolve_device, resolve_dtype
 from memaudit.errors import ArgumentError, MachineError, MemauditError, SourceError, clean, nearest
 from memaudit.loading.source import Source, parse_source
+from memaudit.settings import MEASURING, OPENING, SCANNING
 
 if TYPE_CHECKING:
     import torch
 
-#: Keyword arguments of `scan` and `load`, for the hint at a misspelt one.
-SHARED_OPTIONS = (
-    *("horizon", "queries", "probes", "seed", "progress"),
-    *("level", "normalization", "amplitudes", "epsilon"),
-    *("adapter", "device", "dtype", "revision"),
-)
 #: A claim this strong knows the module better than a trial of its forward does.
 CERTAIN = 15
 
@@ -86,7 +81,7 @@ def _open(
     chosen = _choose(source, adapter)
     unknown = [name for name in options if name not in chosen.options]
     if unknown:
-        hint = nearest(unknown[0], [*chosen.options, *SHARED_OPTIONS])
+        hint = nearest(unknown[0], [*chosen.options, *SCANNING, *OPENING, *MEASURING])
         fact = f"neither scan nor adapter {chosen.name} has an option {clean(unknown[0])!r}"
         raise ArgumentError(fact, hint=hint)
     return chosen.load(source, request)

@@ -9,8 +9,12 @@ from memaudit.contracts import Setting
 from memaudit.errors import ArgumentError, clean, nearest
 
 SHORTEST, LONGEST = 8, 1_048_576
+#: torch takes seeds as signed 64-bit integers.
+LARGEST_SEED = 2**63 - 1
 #: Amplitudes up to this size, and down to its inverse, leave room for the model's own gain.
 LARGEST = 2.0**40
+#: Keyword arguments of `scan`, of `load`, and those that shape the measurement.
+SCANNING = ("horizon", "queries", "probes", "seed", "progress")
 OPENING = ("adapter", "device", "dtype", "revision")
 MEASURING = ("level", "normalization", "amplitudes", "epsilon")
 
@@ -36,7 +40,7 @@ def check_setting(setting: Setting) -> None:
     from memaudit.numerics.signals import LEVELS
 
     _whole("horizon", setting.horizon, SHORTEST, LONGEST)
-    _whole("seed", setting.seed, 0, 2**63 - 1)
+    _whole("seed", setting.seed, 0, LARGEST_SEED)
     _known("level", setting.level, LEVELS)
     _known("normalization", setting.normalization, NORMALIZATIONS)
     if not isinstance(setting.epsilon, Real) or not 0 < float(setting.epsilon) < 1:

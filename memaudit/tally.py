@@ -84,7 +84,7 @@ class Tally:
             heard = rest[:, self.query.first_lag :].abs().flatten(1).amax(1)
             limit = torch.minimum(rounding, memory.LINEAR_SHARE * heard)
             # Where memory itself is no more than rounding there is nothing to superpose.
-            silent = heard <= 10 * self.rounding * loudest[max(missing, 0) :].cpu()
+            silent = heard <= SIGNAL_OVER_FLOOR * self.rounding * loudest[max(missing, 0) :].cpu()
             self.linear = bool(((off <= limit) | (silent & (off <= rounding))).all())
             self.refuted = not self.linear
 

@@ -91,8 +91,8 @@ def test_sixty_four_mixed_exponentials_are_reported_with_their_window() -> None:
     assert decay.window is not None
     assert decay.window[1] <= 511
     assert f"lags {decay.window[0]} to {decay.window[1]}" in str(decay)
-    if decay.kind == "polynomial":
-        assert [f for f in curve.findings if f.code == "MA111"]
+    assert decay.kind == "polynomial"
+    assert [f for f in curve.findings if f.code == "MA111"]
 
 
 def test_the_supremum_of_a_linear_model_is_the_one_norm_of_its_kernel() -> None:

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-SMALLEST_HORIZON = 8
-LARGEST_HORIZON = 1_048_576
+from memaudit.settings import LONGEST, SHORTEST
 
 SourceText = Annotated[
     str,
@@ -20,8 +19,8 @@ SourceText = Annotated[
 Horizon = Annotated[
     int,
     typer.Option(
-        min=SMALLEST_HORIZON,
-        max=LARGEST_HORIZON,
+        min=SHORTEST,
+        max=LONGEST,
         metavar="N",
         envvar="MEMAUDIT_HORIZON",
         show_envvar=False,

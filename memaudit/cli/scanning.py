@@ -15,6 +15,7 @@ from memaudit.cli.settings import parse_settings
 from memaudit.cli.targets import Target, parse_targets, write_targets
 from memaudit.errors import ArgumentError, MachineError, MemauditError, clean, nearest
 from memaudit.reports.progress import progress_bar
+from memaudit.settings import LARGEST_SEED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 CLEAN, GATE, INCOMPLETE = 0, 1, 4
 DEVICES = ("auto", "cpu", "cuda", "mps", "xpu")
-#: torch takes seeds as signed 64-bit integers.
-LARGEST_SEED = 2**63 - 1
 DTYPES = ("auto", "float64", "float32", "bfloat16", "float16", "fp64", "fp32", "bf16", "fp16")
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from memaudit.contracts import AbstractRule
 from memaudit.findings.evidence import each, last_lag, matching
+from memaudit.numerics.envelope import SIGNAL_OVER_FLOOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,7 +48,7 @@ def _unfinished(curve: Curve) -> bool:
     if curve.horizon is not None or curve.decay.kind not in ("exponential", "polynomial"):
         return False
     # A curve that has sunk into its floor would not rise out of it in a longer window.
-    return len(curve.values) == 0 or bool(curve.values[-1] > 10 * curve.floor)
+    return len(curve.values) == 0 or bool(curve.values[-1] > SIGNAL_OVER_FLOOR * curve.floor)
 
 
 def _expected(curve: Curve) -> int | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from memaudit.contracts import AbstractRule
 from memaudit.findings.evidence import each, matching
+from memaudit.numerics.envelope import SIGNAL_OVER_FLOOR
 from memaudit.results import Status
 
 if TYPE_CHECKING:
@@ -55,6 +56,6 @@ def _undetermined(curve: Curve) -> bool:
 
 
 def _reason(curve: Curve) -> str:
-    above = int((curve.values > 10 * curve.floor).sum())
+    above = int((curve.values > SIGNAL_OVER_FLOOR * curve.floor).sum())
     text = f"{above} of {len(curve.values)} lags above 10 x floor {curve.floor:.2g}"
     return text if curve.status is Status.OK else f"{text}, {curve.status.value}"

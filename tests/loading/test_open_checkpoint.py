@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +9,6 @@ import torch
 from safetensors.torch import save_file
 
 from memaudit.loading.checkpoint import open_checkpoint
-
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "fixtures" / "torch_rnn"
 
 
 @pytest.fixture
@@ -116,12 +113,11 @@ def test_numpy_arrays_of_either_byte_order_give_the_same_numbers(tmp_path, order
 
 @pytest.mark.shared
 @pytest.mark.parametrize("name", ["lstm_uni", "lstm_bi", "gru_uni", "gru_bi", "rnn_uni"])
-def test_reference_folders_open_the_model_not_the_recorded_numbers(name):
-    if not SHARED.exists():
-        pytest.skip("no reference checkpoints here")
-    folder = open_checkpoint(SHARED / name)
-    file = open_checkpoint(SHARED / name / "model.pt")
-    assert folder.files == file.files == (SHARED / name / "model.pt",)
+def test_reference_folders_open_the_model_not_the_recorded_numbers(name, shared):
+    place = shared / "fixtures" / "torch_rnn" / name
+    folder = open_checkpoint(place)
+    file = open_checkpoint(place / "model.pt")
+    assert folder.files == file.files == (place / "model.pt",)
     assert folder.config == file.config != {}
     assert folder.sha256 == file.sha256
     assert any("weight_hh_l0" in key for key in folder.tensors)

@@ -82,10 +82,8 @@ def test_a_slow_mode_far_below_leaves_the_leading_verdict_with_its_window() -> N
     decay = classify(LAGS, values, EPS)
     assert decay.kind == "exponential"
     assert decay.window is not None
-    if decay.window[1] < 260:
-        assert decay.rate == pytest.approx(0.1, rel=0.01)
-    else:
-        assert decay.rate == pytest.approx(0.003, rel=0.05)
+    assert decay.window[1] < 260
+    assert decay.rate == pytest.approx(0.1, rel=0.01)
 
 
 def test_scaling_changes_no_verdict() -> None:
