@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from memaudit import registry
 from memaudit.contracts import AbstractProbe, AbstractQuery, AbstractSubject, Setting
-from memaudit.devices import exact_math
+from memaudit.devices import exact_math, shortage
 from memaudit.doctor import environment
 from memaudit.findings.judge import judge
 from memaudit.measuring import Measurement, measure
 from memaudit.numerics.envelope import SIGNAL_OVER_FLOOR
-from memaudit.opening import load, open_subject
+from memaudit.opening import load, open_source
 from memaudit.results import Curve, Report
 from memaudit.settings import check_setting, split_options
 
@@ -55,18 +55,24 @@ def scan(
     check_setting(setting)
     asked = _queries(queries)
     tests = _probes(probes)
-    subject = open_subject(source, **opening)
-    opened = time.perf_counter()
-    with exact_math(subject.device), _progress(progress) as advance:
-        found = measure(subject, asked, tests, setting, advance)
-    report = _report(subject, found, setting, asked, tests)
+    with _progress(progress) as advance, shortage():
+        opened = open_source(source, progress=advance, **opening)
+        ready = time.perf_counter()
+        subject = opened.subject
+        with exact_math(subject.device):
+            found = measure(subject, asked, tests, setting, advance, patience=opened.access.timeout)
+        for change in opened.changed_files():
+            found.failed(change, where="")
     measured = time.perf_counter()
     report = replace(
-        report,
-        findings=judge(report),
-        timing={"open_seconds": opened - started, "measure_seconds": measured - opened},
-        environment=environment(),
+        _report(subject, found, setting, asked, tests),
+        timing={"open_seconds": ready - started, "measure_seconds": measured - ready},
+        environment=environment() | ({"memory": found.shortage} if found.shortage else {}),
     )
+    try:
+        report = replace(report, findings=judge(report))
+    except KeyboardInterrupt:
+        raise Interrupted(replace(report, complete=False)) from None
     if found.interrupted:
         raise Interrupted(report)
     return report

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from memaudit.devices import shortage
 from memaudit.numerics import signals
 from memaudit.numerics.signals import Probes
+from memaudit.rig import Rig, too_little_memory
 from memaudit.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
-    from memaudit.contracts import AbstractQuery, AbstractSubject, Setting
+    from memaudit.contracts import AbstractQuery, Setting
 
 #: Numbers (inputs and answers) of one pass; about a gigabyte with the temporaries. Sequential
 #: models cost by passes more than by rows, so a pass should be as large as memory allows.
@@ -75,7 +77,7 @@ def hold(block: torch.Tensor, length: int) -> torch.Tensor:
 class Bench:
     """One subject under one setting, ready to run queries."""
 
-    subject: AbstractSubject
+    subject: Rig
     setting: Setting
     facts: Facts
     probes: Probes
@@ -92,14 +94,35 @@ class Bench:
 
     def run(self, tallies: Sequence[Tally]) -> None:
         """Feed every probe to every query; what is in the tallies when it is cut short counts."""
-        for rows in self._chunks(tallies):
-            x = self.probes.x[rows].to(self.subject.device, self.subject.dtype)
-            amplitude = self.probes.amplitude[rows]
-            if self.subject.pooled:
-                for tally in tallies:
-                    self._pooled(tally, x, amplitude)
+        size, start = self._pass_size(tallies), 0
+        while start < len(self.probes.x):
+            if self._fits(tallies, slice(start, start + size)):
+                start += size
+            elif size > 1:
+                size = self.subject.shrink(size, self._length(tallies))
             else:
-                self._together(tallies, x, amplitude)
+                raise too_little_memory(self._length(tallies))
+
+    def _fits(self, tallies: Sequence[Tally], rows: slice) -> bool:
+        """Feed these probes; False, with the tallies as they were, when memory ran out."""
+        marks = [tally.mark() for tally in tallies]
+        try:
+            with shortage():
+                self._feed(tallies, rows)
+        except MemoryError:
+            for tally, mark in zip(tallies, marks, strict=True):
+                tally.rewind(mark)
+            return False
+        return True
+
+    def _feed(self, tallies: Sequence[Tally], rows: slice) -> None:
+        x = self.probes.x[rows].to(self.subject.device, self.subject.dtype)
+        amplitude = self.probes.amplitude[rows]
+        if self.subject.pooled:
+            for tally in tallies:
+                self._pooled(tally, x, amplitude)
+        else:
+            self._together(tallies, x, amplitude)
 
     def cost(self, tallies: Sequence[Tally]) -> int:
         """Tokens that `run` will feed, for the progress bar."""
@@ -107,13 +130,12 @@ class Bench:
             return sum(int((self._times(t) + 1).sum()) for t in tallies) * len(self.probes.x)
         return len(self.probes.x) * self._rows_per_probe(tallies) * self._length(tallies)
 
-    def _chunks(self, tallies: Sequence[Tally]) -> Iterator[slice]:
+    def _pass_size(self, tallies: Sequence[Tally]) -> int:
+        """Probes that go into one pass."""
         width = (self.subject.input_size or 1) + 2 * self.facts.outputs
         tokens = self._length(tallies) * self._rows_per_probe(tallies)
         work = tokens * max(self.subject.identity.parameters, SMALL_MODEL)
-        size = max(1, min(PASS_NUMBERS // (width * tokens), PASS_WORK // work))
-        for start in range(0, len(self.probes.x), size):
-            yield slice(start, start + size)
+        return max(1, min(PASS_NUMBERS // (width * tokens), PASS_WORK // work))
 
     def _rows_per_probe(self, tallies: Sequence[Tally]) -> int:
         return 1 if self.subject.pooled else len(tallies)

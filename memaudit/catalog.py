@@ -19,6 +19,7 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "MA001": "memaudit.findings.partial_audit:PartialAudit",
         "MA002": "memaudit.findings.partly_covered:PartlyCovered",
         "MA003": "memaudit.findings.assumed_settings:AssumedSettings",
+        "MA004": "memaudit.findings.memory_shortage:MemoryShortage",
         "MA101": "memaudit.findings.memoryless:Memoryless",
         "MA102": "memaudit.findings.growing_memory:GrowingMemory",
         "MA103": "memaudit.findings.persistent_memory:PersistentMemory",
@@ -42,6 +43,17 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "json": "memaudit.reports.json_file:JsonFile",
     },
 }
+
+#: kind → the abstract class that its plugins descend from.
+ABSTRACT: Final[dict[str, str]] = {
+    "adapters": "memaudit.contracts.AbstractAdapter",
+    "queries": "memaudit.contracts.AbstractQuery",
+    "probes": "memaudit.contracts.AbstractProbe",
+    "findings": "memaudit.contracts.AbstractRule",
+    "reports": "memaudit.contracts.AbstractReportFormat",
+}
+#: Rises when a plugin that was written for the old contracts would no longer work.
+CONTRACT: Final = 1
 
 #: What `scan` measures unless it is told otherwise.
 DEFAULT_QUERIES: Final = ("heaviside", "impulse", "reversed")

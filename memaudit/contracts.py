@@ -1,4 +1,8 @@
-"""The contracts of every plugin, on one page; the laws stand here, not on the implementations."""
+"""The contracts of every plugin, on one page; the laws stand here, not on the implementations.
+
+A plugin may state the number of the contracts that it was written for as a class attribute
+`contract`; one that is newer than `memaudit.catalog.CONTRACT` is refused with a sentence.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +46,10 @@ class AbstractSubject(ABC):
 
     def parts(self) -> Mapping[str, AbstractSubject]:
         """The layers to audit one by one, when the model as a whole cannot be run."""
+        return {}
+
+    def weights(self) -> Mapping[str, torch.Tensor]:
+        """The live tensors behind `respond`, by name; a probe that moves them is found out."""
         return {}
 
 

@@ -18,6 +18,11 @@ DTYPES = {
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,
 }
+#: What the allocators of the CPU and of MPS say in a plain RuntimeError.
+_NO_MEMORY = (
+    *("DefaultCPUAllocator", "not enough memory", "out of memory", "can't allocate memory"),
+    "bad_alloc",
+)
 SHORT = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
@@ -66,6 +71,24 @@ def resolve_dtype(name: str | torch.dtype) -> torch.dtype | None:
             f"unknown dtype {clean(name)!r}", hint=f"known are: auto, {', '.join(DTYPES)}"
         )
     return DTYPES[full]
+
+
+@contextmanager
+def shortage() -> Iterator[None]:
+    """Raise MemoryError whenever memory runs out; only CUDA's allocator has a type of its own."""
+    try:
+        yield
+    except RuntimeError as error:
+        known = isinstance(error, torch.OutOfMemoryError)
+        if known or any(words in str(error) for words in _NO_MEMORY):
+            raise MemoryError(str(error)) from None
+        raise
+
+
+def release_memory(device: torch.device) -> None:
+    """Give back what the device's allocator keeps for later."""
+    if device.type in ("cuda", "xpu", "mps"):
+        getattr(torch, device.type).empty_cache()
 
 
 @contextmanager

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 #: Foreign text (file names, tensor names, messages of other libraries) is cut here.
 LONGEST_FOREIGN_TEXT = 300
+#: Marks that stand on the letter before them: a few are language, a pile hides other lines.
+_MARK = "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
+_PILES = re.compile(f"({_MARK}{{4}}){_MARK}+")
 
 
 def clean(text: object, *, limit: int = LONGEST_FOREIGN_TEXT) -> str:
@@ -18,8 +22,10 @@ def clean(text: object, *, limit: int = LONGEST_FOREIGN_TEXT) -> str:
 
     Unicode category C covers control, format (bidi overrides), surrogate and private characters.
     """
-    flat = " ".join(str(text).split())
+    # Cut first: a name of megabytes must not cost seconds; what is dropped below is made up for.
+    flat = " ".join(str(text)[: 20 * limit].split())
     kept = "".join(c for c in flat if not unicodedata.category(c).startswith("C"))
+    kept = _PILES.sub(r"\1", kept)
     return kept if len(kept) <= limit else kept[: limit - 1] + "…"
 
 
@@ -53,7 +59,7 @@ class MemauditError(Exception):
         step = f"; {self.hint}" if self.hint else ""
         return f"error[{self.code}]{where} {self.fact}{step}"
 
-    def at(self, source: object) -> MemauditError:
+    def at(self, source: object) -> Self:
         """The same error with its source named, unless it already names one."""
         if self.source:
             return self
@@ -78,11 +84,11 @@ class ArgumentError(MemauditError):
     def __init__(self, fact: str, *, hint: str = "", source: object = "", stage: str = "") -> None:
         super().__init__("E_ARGUMENT", fact, hint=hint, source=source, stage=stage)
 
-    def at(self, source: object) -> MemauditError:
+    def at(self, source: object) -> Self:
         """The same error with its source named, unless it already names one."""
         if self.source:
             return self
-        return ArgumentError(self.fact, hint=self.hint, source=source, stage=self.stage)
+        return type(self)(self.fact, hint=self.hint, source=source, stage=self.stage)
 
 
 class MachineError(MemauditError):

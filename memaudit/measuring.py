@@ -7,34 +7,40 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memaudit.bench import Bench, Facts
-from memaudit.errors import MemauditError, SourceError
-from memaudit.numerics import signals
+from memaudit import registry
+from memaudit.bench import Facts
+from memaudit.errors import MachineError, MemauditError
 from memaudit.probes.assumptions import Assumptions
+from memaudit.query_run import QueryRun
 from memaudit.results import Assumption
+from memaudit.rig import Rig
+from memaudit.strangers import check_query, check_result, measured_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from memaudit.contracts import AbstractProbe, AbstractQuery, AbstractSubject, Setting
-    from memaudit.numerics.signals import Probes
     from memaudit.results import Curve
-    from memaudit.tally import Tally
 
     Progress = Callable[[str, int, int], None]
-
-#: Real input vectors (token embeddings) that join the probes.
-NATURAL = 8
 
 
 @dataclass(slots=True)
 class Measurement:
-    """What has been measured: curves by part and query, the other fields of the report."""
+    """What has been measured: curves by part and query, the other fields of the report.
+
+    `shortage` is a sentence when memory ran short and smaller batches were fed.
+    """
 
     curves: dict[str, dict[str, Curve]] = field(default_factory=dict)
     fields: dict[str, Any] = field(default_factory=dict)
     errors: list[dict[str, str]] = field(default_factory=list)
+    shortage: str = ""
     interrupted: bool = False
+
+    def failed(self, error: MemauditError, *, where: str) -> None:
+        """Note what went wrong; the rest is measured all the same."""
+        self.errors.append({**error.to_dict(), "where": where})
 
 
 def measure(
@@ -43,166 +49,110 @@ def measure(
     probes: Sequence[AbstractProbe],
     setting: Setting,
     progress: Progress,
+    *,
+    patience: float | None = None,
 ) -> Measurement:
-    """Everything that was asked for; what is there is kept when a layer fails or Ctrl-C ends it."""
+    """Everything that was asked for; what is there is kept when a step fails or Ctrl-C ends it.
+
+    `patience` is how long, in seconds, one probe from outside may take.
+    """
     found = Measurement()
     parts = dict(subject.parts()) or {"": subject}
     for name, part in parts.items():
+        rig = Rig(part)
         try:
-            _measure_part(name, part, queries, probes, setting, progress, found)
+            PartRun(name, rig, setting, progress, patience, found).measure(queries, probes)
         except KeyboardInterrupt:
             found.interrupted = True
             break
         except MemauditError as error:
-            if len(parts) == 1:
+            if len(parts) == 1 and not any(found.curves.values()):
                 raise
-            found.errors.append({**error.to_dict(), "where": name})
+            found.failed(error, where=name)
+        finally:
+            found.shortage = found.shortage or rig.shortage_told()
     return found
 
 
-def _measure_part(
-    name: str,
-    subject: AbstractSubject,
-    queries: Sequence[AbstractQuery],
-    probes: Sequence[AbstractProbe],
-    setting: Setting,
-    progress: Progress,
-    found: Measurement,
-) -> None:
-    label = f"{name}: " if name else ""
-    outputs, precision = try_out(subject)
-    progress(f"{label}assumptions", 0, 1)
-    assumed = Assumptions().measure(subject, setting)
-    progress(f"{label}assumptions", 1, 1)
-    for probe in probes:
-        result = assumed if isinstance(probe, Assumptions) else probe.measure(subject, setting)
-        _keep(found.fields, probe.fills, result, where=name)
-    curves = found.curves.setdefault(name, {})
-    if queries:
-        linear = _holds(assumed, "linear")
-        causal = subject.pooled or _holds(assumed, "causal")
-        rounding = max(precision, _hidden_rounding(assumed))
-        facts = Facts(causal=causal, linear=linear, outputs=outputs, rounding=rounding)
-        run = QueryRun(subject, setting, facts, label, progress)
-        run.measure(queries, curves)
-
-
 @dataclass(frozen=True, slots=True)
-class QueryRun:
-    """All queries on one part, in one batched pass where the model allows it."""
+class PartRun:
+    """All that is asked of one part."""
 
-    subject: AbstractSubject
+    name: str
+    rig: Rig
     setting: Setting
-    facts: Facts
-    label: str
     progress: Progress
+    patience: float | None
+    found: Measurement
 
-    def measure(self, queries: Sequence[AbstractQuery], curves: dict[str, Curve]) -> None:
-        """Fill `curves`; on Ctrl-C from the probes that were finished.
-
-        A query in its form for linear models is asked again in its own form when the readings do
-        not superpose after all, and with a longer prefix when the state had not settled.
-        """
-        asked = [q.on_linear() if self.facts.linear else q for q in queries]
-        tallies = self._run(asked, curves)
-        misled = [
-            own
-            for own, form, tally in zip(queries, asked, tallies, strict=True)
-            if tally.refuted and form is not own
-        ]
-        if misled:
-            tallies = [t for t in tallies if not t.refuted] + self._run(misled, curves)
-        while retry := [q for t in tallies if (q := self._longer(t)) is not None]:
-            tallies = self._run(retry, curves)
-
-    def _run(self, queries: Sequence[AbstractQuery], curves: dict[str, Curve]) -> list[Tally]:
-        clock = _Clock(f"{self.label}{', '.join(q.name for q in queries)}", self.progress)
-        bench = Bench(
-            self.subject,
-            self.setting,
-            self.facts,
-            self._vectors(),
-            self.setting.normalization,
-            clock.advance,
-        )
-        tallies = bench.tallies(queries)
-        clock.total = bench.cost(tallies)
-        clock.advance(0)
-        try:
-            bench.run(tallies)
-        except KeyboardInterrupt:
-            self._conclude(tallies, curves, interrupted=True)
-            raise
-        self._conclude(tallies, curves, interrupted=False)
-        clock.finish()
-        return tallies
-
-    def _conclude(
-        self, tallies: Sequence[Tally], curves: dict[str, Curve], *, interrupted: bool
-    ) -> None:
-        for tally in tallies:
-            # A longer prefix that was cut short does not replace the curve that is there.
-            if not tally.values or (interrupted and tally.query.name in curves):
-                continue
-            curves[tally.query.name] = tally.curve(
-                epsilon=self.setting.epsilon,
-                prefix=tally.query.prefix(self.setting.horizon),
-                interrupted=interrupted,
-                unsettled=not tally.settled(self.setting.epsilon),
+    def measure(self, queries: Sequence[AbstractQuery], probes: Sequence[AbstractProbe]) -> None:
+        """Assumptions first, for they decide how the queries run; strangers come last."""
+        label = f"{self.name}: " if self.name else ""
+        outputs, precision = try_out(self.rig)
+        self.progress(f"{label}assumptions", 0, 1)
+        assumed = Assumptions().measure(self.rig, self.setting)
+        self.progress(f"{label}assumptions", 1, 1)
+        ours = [p for p in probes if registry.stranger("probes", p.name) is None]
+        for probe in ours:
+            alike = isinstance(probe, Assumptions)
+            self._keep(probe, assumed if alike else probe.measure(self.rig, self.setting))
+        if queries:
+            facts = Facts(
+                causal=self.rig.pooled or _holds(assumed, "causal"),
+                linear=_holds(assumed, "linear"),
+                outputs=outputs,
+                rounding=max(precision, _hidden_rounding(assumed)),
             )
+            self._ask(queries, QueryRun(self.rig, self.setting, facts, label, self.progress))
+        for probe in (p for p in probes if p not in ours):
+            self._try_stranger(probe)
 
-    def _longer(self, tally: Tally) -> AbstractQuery | None:
-        # A pooled model pays for every lag with a run over the whole prefix.
-        cheap = self.setting.level == "quick" or self.subject.pooled
-        if cheap or tally.settled(self.setting.epsilon):
-            return None
-        return tally.query.lengthened(self.setting.horizon)
+    def _ask(self, queries: Sequence[AbstractQuery], run: QueryRun) -> None:
+        """Our queries share their passes; every stranger's has one of its own."""
+        curves = self.found.curves.setdefault(self.name, {})
+        ours = [q for q in queries if registry.stranger("queries", q.name) is None]
+        if ours:
+            run.measure(ours, curves)
+        quick = registry.PATIENCE if self.patience is None else self.patience
+        for query in (q for q in queries if q not in ours):
+            try:
+                with registry.calling("queries", query.name, "failed", seconds=quick):
+                    check_query(query, self.rig, self.setting)
+                with registry.calling("queries", query.name, "failed"):
+                    run.measure([query], curves)
+            except MemauditError as error:
+                self.found.failed(error, where=self.name)
 
-    def _vectors(self) -> Probes:
-        width = self.subject.input_size or 1
-        generator = signals.seeded(self.setting.seed)
-        if self.setting.normalization == "universal":
-            return signals.ones_probe(width)
-        if self.setting.normalization == "script":
-            return signals.random_probe(width, generator)
-        return signals.probe_vectors(
-            width,
-            level=self.setting.level,
-            generator=generator,
-            amplitudes=self.setting.amplitudes,
-            sweep=self.facts.linear or self.setting.level != "quick",
-            natural=self.subject.natural_inputs(NATURAL, generator),
-        )
+    def _try_stranger(self, probe: AbstractProbe) -> None:
+        self.progress(probe.name, 0, 1)
+        try:
+            result = measured_by(probe, self.rig, self.setting, seconds=self.patience)
+            check_result(probe, result)
+            self._keep(probe, result)
+        except MemauditError as error:
+            self.found.failed(error, where=self.name)
+        except MemoryError:
+            fact = f"the probe {probe.name} ran out of memory"
+            self.found.failed(MachineError("E_MEMORY", fact, stage="measure"), where=self.name)
+        self.progress(probe.name, 1, 1)
+
+    def _keep(self, probe: AbstractProbe, result: Any) -> None:
+        """Store a result; tuples of records from several parts stand behind each other."""
+        fields, name = self.found.fields, probe.fills
+        if isinstance(result, tuple):
+            if self.name:
+                result = tuple(
+                    replace(r, where=self.name) if hasattr(r, "where") else r for r in result
+                )
+            fields[name] = fields.get(name, ()) + result
+        else:
+            fields[name] = result
 
 
-class _Clock:
-    """Counts tokens for the progress callback."""
-
-    def __init__(self, stage: str, progress: Progress) -> None:
-        self.stage, self.progress = stage, progress
-        self.done, self.total = 0, 1
-
-    def advance(self, tokens: int) -> None:
-        self.done = min(self.done + tokens, self.total)
-        self.progress(self.stage, self.done, self.total)
-
-    def finish(self) -> None:
-        self.advance(self.total)
-
-
-def try_out(subject: AbstractSubject) -> tuple[int, float]:
+def try_out(subject: Rig) -> tuple[int, float]:
     """The width M of the answer and its rounding, from a trial that shows a wrong shape early."""
     width = subject.input_size or 1
-    trial = torch.zeros(2, 8, width, device=subject.device, dtype=subject.dtype)
-    answer = subject.respond(trial)
-    expected = (2,) if subject.pooled else (2, 8)
-    if answer.ndim != len(expected) + 1 or tuple(answer.shape[:-1]) != expected:
-        raise SourceError(
-            "E_UNSUPPORTED",
-            f"the model answered an input of (2, 8, {width}) by {tuple(answer.shape)}",
-            hint="a subject answers (B, T, M), or (B, M) when pooled",
-            stage="respond",
-        )
+    answer = subject.respond(torch.zeros(2, 8, width, device=subject.device, dtype=subject.dtype))
     coarsest = max(torch.finfo(dtype).eps for dtype in (subject.dtype, answer.dtype))
     return int(answer.shape[-1]), coarsest
 
@@ -215,13 +165,3 @@ def _hidden_rounding(assumptions: Sequence[Assumption]) -> float:
 
 def _holds(assumptions: Sequence[Assumption], name: str) -> bool:
     return any(a.name == name and a.holds for a in assumptions)
-
-
-def _keep(fields: dict[str, Any], name: str, result: Any, *, where: str) -> None:
-    """Store a probe's result; tuples of records from several parts stand behind each other."""
-    if isinstance(result, tuple):
-        if where:
-            result = tuple(replace(r, where=where) if hasattr(r, "where") else r for r in result)
-        fields[name] = fields.get(name, ()) + result
-    else:
-        fields[name] = result

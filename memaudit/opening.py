@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from memaudit import registry
 from memaudit.contracts import AbstractAdapter, AbstractSubject, Claim, Request
 from memaudit.devices import resolve_device, resolve_dtype
 from memaudit.errors import ArgumentError, MachineError, MemauditError, SourceError, clean, nearest
+from memaudit.loading.access import ACCESS, Access, Progress, access_from
 from memaudit.loading.source import Source, parse_source
 from memaudit.settings import MEASURING, OPENING, SCANNING
+from memaudit.strangers import check_claim, check_subject
 
 if TYPE_CHECKING:
     import torch
@@ -34,57 +36,73 @@ def load(
     A source is a file or folder, `demo:NAME`, a hub id, a timm name, or an `nn.Module`. What the
     source does not say is an option of its adapter; the defaults taken stand in the report.
     """
-    return open_subject(
+    return open_source(
         source, adapter=adapter, device=device, dtype=dtype, revision=revision, **options
-    )
+    ).subject
 
 
-def open_subject(
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A subject, the source it came from (None when it was given) and what was allowed."""
+
+    subject: AbstractSubject
+    source: Source | None
+    access: Access
+
+    def changed_files(self) -> list[MemauditError]:
+        """What happened to the source's files since they were read, as errors."""
+        return [] if self.source is None else self.source.changes()
+
+
+def open_source(
     source: Any,
     *,
     adapter: str | None = None,
     device: Any = "auto",
     dtype: Any = "auto",
     revision: str | None = None,
+    progress: Progress | None = None,
     **options: Any,
-) -> AbstractSubject:
+) -> Opened:
     """The subject behind a source; a subject is given back as it is."""
+    access = access_from(options, progress=progress)
     if isinstance(source, AbstractSubject):
         given = {"adapter": adapter, "device": device, "dtype": dtype, "revision": revision}
-        late = [*options, *(name for name, value in given.items() if value not in (None, "auto"))]
+        # The patience with plugins counts for an open subject, too.
+        said = {**options, **given, "timeout": None}
+        late = [name for name, value in said.items() if value not in (None, False, "auto")]
         if late:
             fact = f"{clean(late[0])} cannot be set on a subject that is already open"
             raise ArgumentError(fact, hint="give it to memaudit.load or memaudit.wrap")
-        return source
-    where = parse_source(source)
+        return Opened(source, None, access)
+    own = {name: value for name, value in options.items() if name not in ACCESS}
+    where = parse_source(source, revision=revision, access=access)
     try:
-        return _open(where, adapter, device, dtype, revision, options)
+        request = Request(resolve_device(device), resolve_dtype(dtype), where.revision, own)
+        return Opened(_open(where, adapter, request, moved=str(device) != "auto"), where, access)
     except MemauditError as error:
         raise error.at(where.text) from error
 
 
-def _open(
-    source: Source,
-    adapter: str | None,
-    device: Any,
-    dtype: Any,
-    revision: str | None,
-    options: dict[str, Any],
-) -> AbstractSubject:
-    request = Request(resolve_device(device), resolve_dtype(dtype), revision, options)
-    if source.kind == "module" and str(device) != "auto":
+def _open(source: Source, adapter: str | None, request: Request, *, moved: bool) -> AbstractSubject:
+    if source.kind == "module" and moved:
         source = _on_device(source, request.device)
     if source.kind == "module" and adapter is None:
         subject = _whole_module(source, request)
         if subject is not None:
             return subject
     chosen = _choose(source, adapter)
-    unknown = [name for name in options if name not in chosen.options]
+    unknown = [name for name in request.options if name not in chosen.options]
     if unknown:
         hint = nearest(unknown[0], [*chosen.options, *SCANNING, *OPENING, *MEASURING])
         fact = f"neither scan nor adapter {chosen.name} has an option {clean(unknown[0])!r}"
         raise ArgumentError(fact, hint=hint)
-    return chosen.load(source, request)
+    with registry.calling(
+        "adapters", chosen.name, "failed to open it", seconds=source.access.timeout
+    ) as plugin:
+        subject = chosen.load(source, request)
+        check_subject(plugin, subject)
+    return subject
 
 
 def _on_device(source: Source, device: torch.device) -> Source:
@@ -142,36 +160,47 @@ def _choose(source: Source, name: str | None) -> AbstractAdapter:
 
 
 def _claims(source: Source) -> list[tuple[AbstractAdapter, Claim]]:
-    """Every adapter that can open the source; one that does not import is passed over.
+    """Every adapter that can open the source; one that is broken is passed over.
 
     A file that one adapter cannot read may be another's: a refusal counts when nobody claims.
     """
-    claims, refusal = [], None
+    claims, refusal, broken = [], _refusal(source), []
     for name, plugins in registry.available("adapters").items():
         if len(plugins) > 1:
             raise registry.clash(plugins)
+        seconds = source.access.patience()
         try:
-            adapter = registry.build("adapters", name)
-            claim = adapter.claim(source)
-        except MachineError:
+            with registry.calling("adapters", name, "failed to look", seconds=seconds) as plugin:
+                adapter = registry.build("adapters", name)
+                claim = adapter.claim(source)
+            check_claim(plugin, claim)
+        except MachineError as error:
+            broken.append(error)
             continue
         except SourceError as error:
             refusal = refusal or error
             continue
         if claim is not None:
             claims.append((adapter, claim))
-    if refusal is not None and not claims:
-        raise refusal
+    if not claims and (refusal or broken):
+        raise refusal or broken[0]
     return claims
+
+
+def _refusal(source: Source) -> SourceError | None:
+    """Open the source before the adapters are asked: a failing machine is not their fault."""
+    if not source.has_checkpoint:
+        return None
+    try:
+        _ = source.checkpoint
+    except SourceError as error:
+        return error
+    return None
 
 
 def _nobody(source: Source) -> tuple[str, str]:
     """The fact and the hint when no adapter claims a source."""
     known = {
-        "hub": (
-            "it looks like a hub id, and no installed adapter opens those",
-            "download the model and give its path; memaudit list adapters shows what there is",
-        ),
         "timm": (
             "no installed adapter opens timm models",
             "build the model in Python and pass the module to memaudit.scan",

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import importlib
-import sys
-from contextlib import redirect_stdout
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from memaudit.catalog import BUILT_IN
+from memaudit.catalog import ABSTRACT, BUILT_IN, CONTRACT
 from memaudit.errors import ArgumentError, MachineError, clean, nearest
+from memaudit.guard import contained
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 KINDS = tuple(BUILT_IN)
 SINGULAR = {kind: kind.removesuffix("s") for kind in KINDS} | {"queries": "query"}
 OURS = "memaudit"
+#: Seconds that a plugin may take to import; large libraries take half of that from a cold disk.
+PATIENCE = 60.0
+BROKEN = "reinstall or uninstall that distribution"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,10 @@ class Plugin:
     def origin(self) -> str:
         """The words that name this plugin in an error."""
         return f"{clean(self.target)} ({clean(self.distribution)})"
+
+    def title(self) -> str:
+        """The words that begin a sentence about this plugin."""
+        return f"{self.kind}/{clean(self.name)} from {self.origin()}"
 
 
 def available(kind: str) -> dict[str, tuple[Plugin, ...]]:
@@ -76,41 +86,62 @@ def clash(rivals: tuple[Plugin, ...]) -> MachineError:
 
 
 def load(plugin: Plugin) -> type[Any]:
-    """Import the class behind a plugin.
-
-    The only broad `except` of the code base: a stranger's module may raise anything, and even
-    SystemExit must not take the others along.
-    """
+    """Import the class behind a plugin."""
     module, _, attribute = plugin.target.partition(":")
-    try:
-        # What a plugin prints while it loads must not end up inside a report on stdout.
-        with redirect_stdout(sys.stderr):
-            return getattr(importlib.import_module(module), attribute)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        raise MachineError(
-            "E_PLUGIN",
-            f"{plugin.kind}/{clean(plugin.name)} from {plugin.origin()} does not import: "
-            f"{type(error).__name__}: {clean(error)}",
-            hint="reinstall or uninstall that distribution",
-            stage="plugins",
-        ) from error
+    with contained(plugin.title(), "does not import", hint=BROKEN, seconds=PATIENCE):
+        return getattr(importlib.import_module(module), attribute)
 
 
-def build(kind: str, name: str, **options: Any) -> Any:
+def build(kind: str, name: str) -> Any:
     """An instance of the named plugin."""
     plugin = find(kind, name)
     made = load(plugin)
+    _check_contract(plugin, made)
+    with contained(plugin.title(), "cannot be built", hint=BROKEN, seconds=PATIENCE):
+        return made()
+
+
+def stranger(kind: str, name: object) -> Plugin | None:
+    """The plugin behind a name when it came from outside; what memaudit brings is no stranger."""
+    rivals = available(kind).get(str(name), ())
+    return next((plugin for plugin in rivals if not plugin.built_in), None)
+
+
+@contextmanager
+def calling(
+    kind: str, name: object, does: str, *, seconds: float | None = None
+) -> Iterator[Plugin | None]:
+    """Contain whatever a plugin from outside does; memaudit's own bugs stay visible as such."""
+    plugin = stranger(kind, name)
+    if plugin is None:
+        yield None
+        return
+    with contained(plugin.title(), does, hint=BROKEN, seconds=seconds):
+        yield plugin
+
+
+def nonsense(plugin: Plugin, fact: str) -> MachineError:
+    """The error for a plugin that answers with something that it must not."""
+    return _unfit(plugin, fact, hint="report it to its authors, or uninstall it")
+
+
+def _check_contract(plugin: Plugin, made: Any) -> None:
+    """Refuse a class of the wrong kind, an unfinished one, and one from the future."""
+    wanted = getattr(made, "contract", None)
+    if isinstance(wanted, int) and wanted > CONTRACT:
+        fact = f"was written for contract {wanted}, this memaudit has contract {CONTRACT}"
+        raise _unfit(plugin, fact, hint="update memaudit, or install an older version of it")
+    bases = {f"{base.__module__}.{base.__qualname__}" for base in getattr(made, "__mro__", ())}
+    if ABSTRACT[plugin.kind] not in bases:
+        raise _unfit(plugin, f"is no subclass of {ABSTRACT[plugin.kind]}", hint=BROKEN)
     missing = sorted(getattr(made, "__abstractmethods__", ()))
     if missing:
-        raise MachineError(
-            "E_PLUGIN",
-            f"{kind}/{clean(name)} from {plugin.origin()} lacks {', '.join(missing)}",
-            hint="it was written for another version of memaudit; update or uninstall it",
-            stage="plugins",
-        )
-    return made(**options)
+        hint = "it was written for another version of memaudit; update or uninstall it"
+        raise _unfit(plugin, f"lacks {', '.join(missing)}", hint=hint)
+
+
+def _unfit(plugin: Plugin, fact: str, *, hint: str) -> MachineError:
+    return MachineError("E_PLUGIN", f"{plugin.title()} {fact}", hint=hint, stage="plugins")
 
 
 def _known_kind(kind: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from memaudit.contracts import Setting
 from memaudit.errors import ArgumentError, clean, nearest
+from memaudit.loading.access import ACCESS
 
 SHORTEST, LONGEST = 8, 1_048_576
 #: torch takes seeds as signed 64-bit integers.
@@ -15,7 +16,7 @@ LARGEST_SEED = 2**63 - 1
 LARGEST = 2.0**40
 #: Keyword arguments of `scan`, of `load`, and those that shape the measurement.
 SCANNING = ("horizon", "queries", "probes", "seed", "progress")
-OPENING = ("adapter", "device", "dtype", "revision")
+OPENING = ("adapter", "device", "dtype", "revision", *ACCESS)
 MEASURING = ("level", "normalization", "amplitudes", "epsilon")
 
 

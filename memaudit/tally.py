@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -63,6 +63,16 @@ class Tally:
             self.drift = max(self.drift, float(torch.nan_to_num(drift / norm).amax()))
         self._superpose(x, readings, loudest)
 
+    def mark(self) -> dict[str, Any]:
+        """What is in the tally now, for `rewind`."""
+        held = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {k: list(v) if isinstance(v, list) else v for k, v in held.items()}
+
+    def rewind(self, mark: dict[str, Any]) -> None:
+        """Forget what was added since the mark: that chunk failed half-way."""
+        for name, value in mark.items():
+            setattr(self, name, value)
+
     def _superpose(self, x: torch.Tensor, readings: torch.Tensor, loudest: torch.Tensor) -> None:
         have = sum(len(block) for block in self.basis)
         missing = min(self.sweep - have, len(readings))
@@ -119,7 +129,7 @@ class Tally:
                 lags=lags,
                 values=top.values.numpy(),
                 median=top.median.numpy(),
-                floor=noise_floor(top.values.numpy(), top.floor) if end else 0.0,
+                floor=noise_floor(top.values.numpy(), top.floor, self.rounding) if end else 0.0,
                 status=status,
                 decay=Decay("undetermined"),
                 horizon=None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -59,6 +59,13 @@ class CallableSubject(AbstractSubject):
             )
         _check_shape(answer, inputs, pooled=self.pooled)
         return answer
+
+    def weights(self) -> Mapping[str, torch.Tensor]:
+        """Parameters and buffers of a module; a function keeps its own to itself."""
+        if not isinstance(self.function, nn.Module):
+            return {}
+        state = self.function.state_dict()
+        return {name: t for name, t in state.items() if isinstance(t, torch.Tensor)}
 
 
 def wrap(

@@ -19,11 +19,13 @@ from memaudit.cli.output import (
     INTERRUPTED,
     UNMEASURED,
     open_closed_streams,
+    reader_left,
     say,
     to_stdout,
     unwritable,
 )
 from memaudit.cli.scan import scan
+from memaudit.cli.stopping import Stopping
 from memaudit.errors import ArgumentError, MachineError, MemauditError, clean
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 CRASHED = 70
 #: What typer raises for a usage error; its name differs between the click that typer carries.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+#: Output that finds no room: a full disk or quota, a limit of the shell, a disk that fails.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
 app = typer.Typer(
     name="memaudit",
@@ -83,6 +87,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and give back its exit code; every error is one line on stderr."""
     open_closed_streams()
     given = list(sys.argv[1:] if arguments is None else arguments)
+    with Stopping() as stopping:
+        return stopping.exit_code(_run(given))
+
+
+def _run(given: list[str]) -> int:
     try:
         return app(given, prog_name="memaudit", standalone_mode=False) or 0
     except MemauditError as error:
@@ -100,7 +109,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as stop:
         return _left(stop, given)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if reader_left(error):
+            return 0
+        if error.errno not in NO_ROOM:
             return _crashed(error, given)
         return _told(unwritable(error, source=""), given)
     except Exception as error:

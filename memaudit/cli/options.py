@@ -108,6 +108,36 @@ Offline = Annotated[
         help="Use no network.",
     ),
 ]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        metavar="S",
+        envvar="MEMAUDIT_TIMEOUT",
+        show_envvar=False,
+        help="Seconds that the hub may be silent, or one call of a plugin may take (default: 60).",
+    ),
+]
+AllowPickle = Annotated[
+    bool,
+    typer.Option(
+        "--allow-pickle",
+        metavar="",
+        envvar="MEMAUDIT_ALLOW_PICKLE",
+        show_envvar=False,
+        help="Open files that pickle more than tensors; their objects become inert, none is run.",
+    ),
+]
+TrustRemoteCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code",
+        metavar="",
+        envvar="MEMAUDIT_TRUST_REMOTE_CODE",
+        show_envvar=False,
+        help="Let an adapter run Python code that comes with the model.",
+    ),
+]
 Quick = Annotated[
     bool,
     typer.Option(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 from typing import TYPE_CHECKING
 
@@ -47,10 +49,20 @@ def to_stdout(text: str) -> None:
     try:
         sys.stdout.write(safe)
         sys.stdout.flush()
-    except BrokenPipeError:
-        _silence(sys.stdout)
     except OSError as error:
-        raise unwritable(error) from error
+        if not reader_left(error):
+            raise unwritable(error) from error
+
+
+def reader_left(error: OSError) -> bool:
+    """Whether nobody reads stdout any more: a closed pipe, or a terminal that hung up.
+
+    What is left for stdout is dropped then.
+    """
+    gone = isinstance(error, BrokenPipeError) or (error.errno == errno.EIO and _is_device())
+    if gone:
+        _silence(sys.stdout)
+    return gone
 
 
 def unwritable(error: OSError, *, source: str = "stdout") -> MachineError:
@@ -85,21 +97,30 @@ def show(*renderables: RenderableType, on: Console | None = None) -> None:
         with sheet.capture() as captured:
             for item in renderables:
                 sheet.print(item)
-    except BrokenPipeError:
-        _silence(sys.stdout)
-        return
     except OSError as error:  # rich flushes the file at the end of a capture
-        raise unwritable(error) from error
+        if not reader_left(error):
+            raise unwritable(error) from error
+        return
     text = captured.get()
     if not sheet.is_terminal:
         text = "".join(f"{line.rstrip()}\n" for line in text.splitlines())
     to_stdout(text)
 
 
+def _is_device() -> bool:
+    try:
+        return stat.S_ISCHR(os.fstat(sys.stdout.fileno()).st_mode)
+    except (OSError, ValueError, AttributeError):  # a stream without a descriptor
+        return False
+
+
 def _silence(stream: object) -> None:
     """Send what is left in the buffers nowhere, so that the interpreter can end in peace."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())  # type: ignore[attr-defined]
+        try:
+            os.dup2(nowhere, stream.fileno())  # type: ignore[attr-defined]
+        finally:
+            os.close(nowhere)
     except (OSError, ValueError, AttributeError):  # a stream without a descriptor
         return

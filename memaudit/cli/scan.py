@@ -20,6 +20,9 @@ def scan(
     settings: options.Settings = None,
     seed: options.Seed = 0,
     offline: options.Offline = False,
+    timeout: options.Timeout = None,
+    trust_remote_code: options.TrustRemoteCode = False,
+    allow_pickle: options.AllowPickle = False,
     quick: options.Quick = False,
     thorough: options.Thorough = False,
     json_file: options.JsonFile = None,
@@ -30,14 +33,21 @@ def scan(
 ) -> None:
     """Audit a model: how long does it remember, and how does that memory decay?
 
-    Exits: 0 clean, 1 gate hit, 2 arguments, 3 source, 4 incomplete, 5 machine, 130 interrupted.
+    Exits: 0 clean, 1 gate hit, 2 arguments, 3 source, 4 incomplete, 5 machine, 130 interrupted
+    (143 by SIGTERM, 129 by a lost terminal).
     """
     from memaudit.cli.scanning import checked_order, perform
 
     choice = {"adapter": adapter, "device": device, "dtype": dtype, "revision": revision}
+    access = {
+        "offline": offline,
+        "timeout": timeout,
+        "trust_remote_code": trust_remote_code,
+        "allow_pickle": allow_pickle,
+    }
     order = checked_order(
         source,
-        arguments={"horizon": horizon, "seed": seed, **choice},
+        arguments={"horizon": horizon, "seed": seed, **choice, **access},
         queries=query or (),
         probes=probe or (),
         settings=settings or (),
@@ -46,4 +56,4 @@ def scan(
         reports=report or (),
         fail_on=fail_on or (),
     )
-    raise typer.Exit(perform(order, offline=offline, progress=not no_progress, debug=debug))
+    raise typer.Exit(perform(order, progress=not no_progress, debug=debug))

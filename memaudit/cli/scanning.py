@@ -50,6 +50,7 @@ def checked_order(
     fail_on: Sequence[str],
 ) -> Order:
     """The order, or the first thing that is wrong with it, before any work starts."""
+    from memaudit.loading.access import access_from
     from memaudit.loading.source import parse_source
 
     _check_device(arguments["device"])
@@ -66,14 +67,15 @@ def checked_order(
         "probes": _known("probes", probes),
     }
     gates = parse_gates(fail_on)
-    targets = parse_targets(reports, json_file)
-    parse_source(source)
+    access = access_from(everything)
+    parsed = parse_source(source, revision=arguments["revision"], access=access)
+    targets = parse_targets(reports, json_file, source=parsed.path)
     return Order(source, everything, targets, gates)
 
 
-def perform(order: Order, *, offline: bool, progress: bool, debug: bool) -> int:
+def perform(order: Order, *, progress: bool, debug: bool) -> int:
     """Audit, write the reports and give back the exit code."""
-    if offline:  # huggingface_hub reads it when it is imported
+    if order.arguments["offline"]:  # huggingface_hub reads it when it is imported
         os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
     try:
         with _calm(debug=debug), progress_bar(wanted=progress) as advance:
@@ -131,6 +133,9 @@ def _verdict(order: Order, report: Report, *, interrupted: bool) -> int:
         say(f"gate --fail-on {gate.word} was hit by {finding.code} {finding.name}{where}")
         return GATE
     if not report.complete:
+        for error in report.errors:
+            place = f" {error['where']}:" if error.get("where") else ""
+            say(f"error[{error['code']}]{place} {error['message']}; {error['hint']}")
         say("the audit is incomplete; the report holds what was measured")
         return INCOMPLETE
     return CLEAN

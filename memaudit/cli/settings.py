@@ -22,6 +22,10 @@ OWN = {
     "device": "--device",
     "dtype": "--dtype",
     "revision": "--revision",
+    "offline": "--offline",
+    "timeout": "--timeout",
+    "trust_remote_code": "--trust-remote-code",
+    "allow_pickle": "--allow-pickle",
     "level": "--quick or --thorough",
 }
 

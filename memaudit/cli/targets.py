@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
-import tempfile
+import os
+import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,15 +13,25 @@ from typing import TYPE_CHECKING
 from memaudit import registry
 from memaudit.cli.output import say, to_stdout
 from memaudit.errors import ArgumentError, MachineError, MemauditError, clean
-from memaudit.report_files import TEMPORARY, write_text
+from memaudit.report_files import destination, temporary, write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from memaudit.contracts import AbstractReportFormat
     from memaudit.results import Report
 
-STDOUT = "-"
+#: Names of stdout; as files they would be replaced, and with them what stands in /dev.
+STDOUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+#: Files of a model: nobody wants a report in their place.
+MODEL_FILES = re.compile(
+    r".*\.(safetensors|pt|pth|bin|ckpt|npz|index\.json|h5|onnx|gguf|msgpack)"
+    r"|((adapter|generation|preprocessor|tokenizer)_)?config\.json"
+    r"|(tokenizer|special_tokens_map|vocab)\.json",
+    re.IGNORECASE | re.DOTALL,
+)
+#: Seconds after which a stranger's report format counts as hanging.
+LONGEST_RENDERING = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,33 +42,47 @@ class Target:
     path: Path | None
 
 
-def parse_targets(reports: Iterable[str], json_file: str | None) -> tuple[Target, ...]:
-    """The targets of `--report NAME=FILE` and `--json FILE`, each one writable."""
+def parse_targets(
+    reports: Iterable[str], json_file: str | None, *, source: Path | None = None
+) -> tuple[Target, ...]:
+    """The targets of `--report NAME=FILE` and `--json FILE`, each one writable.
+
+    None of them is a file of the model, least of all the `source` that will be audited.
+    """
     pairs = [_pair(word) for word in reports]
     if json_file is not None:
         pairs.insert(0, ("json", json_file))
     found = tuple(_target(name, file) for name, file in pairs)
     for target in found:
         if target.path is not None:
-            _check(target.path)
+            _check(target.path, source)
     _no_two_alike(found)
     return found
 
 
 def write_targets(targets: Sequence[Target], report: Report) -> MemauditError | None:
-    """Write every report; one that fails does not keep the others from being written."""
+    """Write every report; one that fails does not keep the others from being written.
+
+    Ctrl-C ends a finished audit after its files are written; one that Ctrl-C has cut short already,
+    or that meets a second one here, ends at once.
+    """
     first: MemauditError | None = None
+    stopped = False
     for target in targets:
         try:
-            text = target.form.render(report)
-            if target.path is None:
-                to_stdout(text)
-            else:
-                write_text(text, target.path)
+            try:
+                _deliver(target, report)
+            except KeyboardInterrupt:
+                if stopped or not report.complete or target.path is None:
+                    raise
+                stopped = True
+                _deliver(target, report)
         except MemauditError as error:
             if first is not None:
                 say(first.line())
             first = error
+    if stopped:
+        raise KeyboardInterrupt
     return first
 
 
@@ -69,12 +95,51 @@ def check_writable(path: Path) -> None:
         )
     if path.exists() and not path.is_file():
         raise ArgumentError("not a regular file", hint="name a file, or - for stdout", source=path)
-    with tempfile.NamedTemporaryFile(prefix=TEMPORARY, suffix=".tmp", dir=folder):
+    with temporary(destination(path).parent):
         pass
 
 
-def _check(path: Path) -> None:
+def spare_model(path: Path, source: Path | None) -> None:
+    """Refuse to put a report in the place of a model's file, by whatever name it is reached."""
+    if not path.is_file():
+        return
+    known = any(MODEL_FILES.fullmatch(name) for name in (path.name, destination(path).name))
+    if known or any(_same(path, part) for part in _parts(source)):
+        raise ArgumentError(
+            "the report would replace a file of a model", hint="name another file", source=path
+        )
+
+
+def _deliver(target: Target, report: Report) -> None:
+    text = _rendered(target.form, report)
+    if target.path is None:
+        to_stdout(text)
+        return
+    with suppress(OSError):  # which the writing will meet, and tell
+        spare_model(target.path, Path(os.path.expanduser(report.subject.source)))
+    write_text(text, target.path)
+
+
+def _parts(source: Path | None) -> Iterator[Path]:
+    """The source and, of a folder, the model's files in it."""
+    if source is None:
+        return
+    yield source
+    if source.is_dir():
+        with os.scandir(source) as entries:
+            yield from [Path(e.path) for e in entries if MODEL_FILES.fullmatch(e.name)]
+
+
+def _same(one: Path, other: Path) -> bool:
     try:
+        return one.samefile(other)
+    except (OSError, ValueError):  # no such file; a source that is no path
+        return False
+
+
+def _check(path: Path, source: Path | None) -> None:
+    try:
+        spare_model(path, source)
         check_writable(path)
     except OSError as error:
         fact = clean(error.strerror or error)
@@ -82,11 +147,21 @@ def _check(path: Path) -> None:
             raise ArgumentError(fact, hint="choose a shorter name", source=path) from error
         raise MachineError(
             "E_DISK",
-            f"cannot write into {clean(path.parent)}: {fact}",
-            hint="choose a folder that is writable and has room",
+            f"cannot write: {fact}",
+            hint="choose a place that is writable and has room",
             source=path,
             stage="write",
         ) from error
+
+
+def _rendered(form: AbstractReportFormat, report: Report) -> str:
+    with registry.calling(
+        "reports", form.name, "cannot show the report", seconds=LONGEST_RENDERING
+    ) as plugin:
+        text = form.render(report)
+        if plugin is not None and not isinstance(text, str):
+            raise registry.nonsense(plugin, f"renders a {type(text).__name__}, not text")
+        return text
 
 
 def _pair(word: str) -> tuple[str, str]:
@@ -103,7 +178,7 @@ def _target(name: str, file: str) -> Target:
     if name not in known:
         hint = f"known are: {', '.join(known)}"
         raise ArgumentError(f"unknown report {clean(name)!r}", hint=hint)
-    return Target(registry.build("reports", name), None if file == STDOUT else _path(file))
+    return Target(registry.build("reports", name), None if file in STDOUT else _path(file))
 
 
 def _path(file: str) -> Path:
@@ -115,9 +190,9 @@ def _path(file: str) -> Path:
 
 
 def _no_two_alike(targets: Sequence[Target]) -> None:
-    seen: set[Path | None] = set()
+    seen: set[str | None] = set()
     for target in targets:
-        place = None if target.path is None else target.path.absolute()
+        place = None if target.path is None else os.path.realpath(target.path)
         if place in seen:
             where = "stdout" if place is None else clean(target.path)
             raise ArgumentError(f"two reports go to {where}", hint="name two files")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from memaudit import registry
 from memaudit.errors import MachineError
 from memaudit.results import SEVERITIES, Finding
+from memaudit.strangers import check_findings
 
 if TYPE_CHECKING:
     from memaudit.results import Report
@@ -23,9 +24,13 @@ def judge(report: Report) -> tuple[Finding, ...]:
 def _findings(name: str, report: Report) -> tuple[Finding, ...]:
     try:
         rule = registry.build("findings", name)
+        seconds = registry.PATIENCE
+        with registry.calling("findings", name, "failed to judge", seconds=seconds) as plugin:
+            found = tuple(rule.check(report))
+        check_findings(plugin, found)
     except MachineError as error:  # a stranger's rule is broken: said, and the others still judge
         return (Finding(error.code, "broken-rule", "warning", error.fact, error.hint, name),)
-    return tuple(rule.check(report))
+    return found
 
 
 def _order(finding: Finding) -> tuple[int, str, str]:

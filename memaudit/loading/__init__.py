@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, Any
 _WHERE = {
     "Checkpoint": "memaudit.loading.checkpoint",
     "Source": "memaudit.loading.source",
+    "fill": "memaudit.loading.filling",
     "guard_torchvision": "memaudit.loading.torchvision_guard",
     "open_checkpoint": "memaudit.loading.checkpoint",
     "parse_source": "memaudit.loading.source",
     "require_finite": "memaudit.loading.finite",
+    "require_same": "memaudit.loading.filling",
     "torchvision_state": "memaudit.loading.torchvision_guard",
 }
 
 if TYPE_CHECKING:
     from memaudit.loading.checkpoint import Checkpoint as Checkpoint
     from memaudit.loading.checkpoint import open_checkpoint as open_checkpoint
+    from memaudit.loading.filling import fill as fill
+    from memaudit.loading.filling import require_same as require_same
     from memaudit.loading.finite import require_finite as require_finite
     from memaudit.loading.source import Source as Source
     from memaudit.loading.source import parse_source as parse_source
@@ -27,10 +31,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Checkpoint",
     "Source",
+    "fill",
     "guard_torchvision",
     "open_checkpoint",
     "parse_source",
     "require_finite",
+    "require_same",
     "torchvision_state",
 ]
 

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memaudit.errors import MemauditError, SourceError
-from memaudit.loading.archive import archive_format
-from memaudit.loading.config import find_config, read_config
-from memaudit.loading.container import Weights, find_weights
-from memaudit.loading.folder import choose_weight_file
-from memaudit.loading.magic import sniff
-from memaudit.loading.npz_file import read_npz
-from memaudit.loading.regular_file import kind_of, read_regular
-from memaudit.loading.safetensors_file import read_safetensors
-from memaudit.loading.torch_file import read_torch
+from memaudit.errors import MemauditError, clean
+from memaudit.loading.access import SAFE, Access
+from memaudit.loading.configs.config import open_config
+from memaudit.loading.configs.config_budget import check_config
+from memaudit.loading.disk.containment import open_within
+from memaudit.loading.disk.folder import INDEX, SHARD, choose_weight_file
+from memaudit.loading.disk.regular_file import kind_of, open_regular
+from memaudit.loading.disk.shards import join, joint_digest, read_shards
+from memaudit.loading.weight_file import WeightFile, read_weight_file
 
 if TYPE_CHECKING:
     import torch
+
+    from memaudit.loading.disk.stamp import Stamp
 
 _SUFFIX_OF = {".safetensors": "safetensors", ".npz": "npz"}
 
@@ -30,7 +30,9 @@ class Checkpoint:
 
     `tensors` are detached, strided and on the CPU, in file order. `metadata` holds a safetensors
     header's entries, or the plain values beside the weights of a torch file: text as it is,
-    everything else as JSON. `notes` are sentences for the report.
+    everything else as JSON. `sha256` is that of the weight file; when there are several `files`, it
+    is that of the text with one line `NAME SHA256` per file, in the order of the names. `notes` are
+    sentences for the report, `stamps` what `changes` compares the files with.
     """
 
     path: Path
@@ -43,63 +45,73 @@ class Checkpoint:
     metadata: dict[str, str] = field(repr=False)
     sha256: str
     notes: tuple[str, ...]
+    stamps: tuple[Stamp, ...] = field(default=(), repr=False)
+
+    def changes(self) -> list[MemauditError]:
+        """What happened to the weight files since they were read: E_CHANGED for each that differs.
+
+        They are read and hashed again, except very large ones that the system says are untouched.
+        """
+        found = (stamp.change() for stamp in self.stamps)
+        return [error for error in found if error is not None]
 
 
-def open_checkpoint(path: Path) -> Checkpoint:
-    """Open a weight file, or the weight file of a folder, and the config.json beside it."""
+def open_checkpoint(path: Path, access: Access = SAFE) -> Checkpoint:
+    """Open a weight file, or the weights of a folder, and the config.json beside them."""
     path = Path(path)
     try:
-        return _open(path)
+        return _open(path, access)
     except MemauditError as error:
         raise error.at(path) from None
 
 
-def _open(path: Path) -> Checkpoint:
-    folder = kind_of(path) == "folder"
-    file, notes = choose_weight_file(path) if folder else (path, [])
-    config_path = find_config(file.parent)
-    config = read_config(config_path) if config_path else {}
-    if config_path and not folder:
-        notes.append(f"{config_path.name} beside the file was read")
-    try:
-        data = read_regular(file)
-        found, weights = _read(data, suffix=file.suffix.lower())
-    except MemauditError as error:
-        raise error.at(file) from None
-    expected = _SUFFIX_OF.get(file.suffix.lower())
-    if expected and expected != found:
-        notes.append(f"the file is called {file.suffix} but its format is {found}")
+def _open(path: Path, access: Access) -> Checkpoint:
+    folder = path if kind_of(path) == "folder" else path.parent
+    config = open_config(folder)
+    files, notes = _from_folder(path, access) if folder is path else _from_file(path, access)
+    if config.path and folder is not path:
+        notes.append(f"{config.path.name} beside the file was read")
+    weights = join(files)
+    check_config(config, weights.tensors)
+    stamps = tuple(file.stamp for file in files)
     return Checkpoint(
         path=path,
-        files=(file,),
-        format=found,
+        files=tuple(stamp.path for stamp in stamps),
+        format=files[0].format,
         tensors=weights.tensors,
         container=weights.container,
-        config=config,
-        config_path=config_path,
+        config=config.values,
+        config_path=config.path,
         metadata=weights.metadata,
-        sha256=hashlib.sha256(data).hexdigest(),
-        notes=(*notes, *weights.notes),
+        sha256=joint_digest(stamps),
+        notes=(*notes, *config.notes, *weights.notes),
+        stamps=stamps,
     )
 
 
-def _read(data: bytes, *, suffix: str) -> tuple[str, Weights]:
-    found = sniff(data, suffix=suffix)
-    if found == "zip":
-        found = archive_format(data)
-    if found == "safetensors":
-        tensors, metadata = read_safetensors(data)
-        weights = Weights(tensors, "", metadata, ())
-    elif found == "npz":
-        tensors, metadata, notes = read_npz(data)
-        weights = Weights(tensors, "", metadata, tuple(notes))
-    else:
-        weights = find_weights(read_torch(data))
-    if found == "torch-legacy":
-        note = "the legacy torch format has no checksums: a damaged number goes unnoticed"
-        weights = replace(weights, notes=(*weights.notes, note))
-    if not weights.tensors:
-        raise SourceError(
-            "E_WEIGHTS", "the file holds no weights", hint="is this the right file?", stage="open"
-        )
-    return found, weights
+def _from_folder(folder: Path, access: Access) -> tuple[list[WeightFile], list[str]]:
+    """What a folder offers; links must not lead out of it."""
+    chosen, notes = choose_weight_file(folder)
+    if chosen.name.lower().endswith(INDEX):
+        shards = read_shards(folder, chosen.name, access)
+        return shards, [*notes, f"{len(shards)} shards were opened by {clean(chosen.name)}"]
+    with open_within(folder, chosen.name) as opened:
+        file = read_weight_file(opened, access)
+    return [file], [*notes, *_misnamed(chosen, file)]
+
+
+def _from_file(path: Path, access: Access) -> tuple[list[WeightFile], list[str]]:
+    """The file that the user named, whatever links lead to it."""
+    with open_regular(path) as opened:
+        file = read_weight_file(opened, access)
+    notes = _misnamed(path, file)
+    if SHARD.search(path.stem):
+        notes.append("this is one shard of several; give the folder to audit the whole model")
+    return [file], notes
+
+
+def _misnamed(path: Path, file: WeightFile) -> list[str]:
+    suffix = path.suffix.lower()
+    if _SUFFIX_OF.get(suffix, file.format) == file.format:
+        return []
+    return [f"the file is called {suffix} but its format is {file.format}"]

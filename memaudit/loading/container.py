@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memaudit.errors import SourceError
-from memaudit.loading.magic import SAFETENSORS_HINT
+from memaudit.errors import SourceError, clean
+from memaudit.loading.access import Limits
+from memaudit.loading.formats.magic import SAFETENSORS_HINT
 from memaudit.loading.plain_values import plain_values
-from memaudit.loading.tensors import plain_tensor
+from memaudit.loading.tensors import Tally, plain_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,10 +34,12 @@ MODEL_NAMES = (
 _AUXILIARY = re.compile(
     r"optimi[sz]er|(^|_)(opt|optim|rng)(_|$)|sched|scaler|callback|criterion|^amp$|^loops$"
 )
+#: What trainers call the settings: arrays in them are no weights.
+_SETTINGS = re.compile(r"(datamodule_)?(hyper_?parameters|hparams)|config|cfg|args")
 _AVERAGED = re.compile(r"(^|_)(ema|swa|shadow)(_|$)")
 #: Deeper than any trainer nests; a dictionary that holds itself stops here.
 DEEPEST = 8
-MOST_TENSORS = 100_000
+MOST_TENSORS = Limits().max_tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class Weights:
     notes: tuple[str, ...]
 
 
-def find_weights(content: Any) -> Weights:
+def find_weights(content: Any, *, max_tensors: int = MOST_TENSORS) -> Weights:
     """The model's weights in what torch.save wrote.
 
     Optimizer and scheduler states are never the model; averaged weights are only when nothing
@@ -67,12 +70,14 @@ def find_weights(content: Any) -> Weights:
             break
         node = dict.__getitem__(node, key)
         path.append(key)
-    tensors = dict(islice(_flatten(node, outermost=not path), MOST_TENSORS + 1))
-    if len(tensors) > MOST_TENSORS:
+    tally = Tally()
+    found = islice(_flatten(node, outermost=not path), max_tensors + 1)
+    tensors = {name: plain_tensor(name, value, tally) for name, value in found}
+    if len(tensors) > max_tensors:
         raise SourceError(
             "E_LIMIT",
-            f"the file holds more than {MOST_TENSORS} tensors",
-            hint="is this the right file?",
+            f"the file holds more than {max_tensors} tensors",
+            hint="is this a model? if so, raise the limit with --set max_tensors=N",
             stage="open",
         )
     lists = [key for key, value in dict.items(node) if _is_list_of_tensors(value)]
@@ -96,7 +101,7 @@ def _require_model(content: object) -> None:
 
 def _inner(node: dict[Any, Any], *, outermost: bool, notes: list[str]) -> str | None:
     """The key of the dictionary to descend into, or None when the weights are here."""
-    inner = [k for k, v in dict.items(node) if _is_name(k) and _holds_tensors(v)]
+    inner = [k for k, v in dict.items(node) if _may_be_model(k) and _holds_tensors(v)]
     loose = [k for k, v in dict.items(node) if isinstance(v, torch.Tensor)]
     first = [k for k in inner if not _AVERAGED.search(k.lower())]
     # Inside the model's own dictionary a layer may be called "net" or "ema": no choice there.
@@ -126,11 +131,11 @@ def _flatten(
         if isinstance(value, torch.Tensor):
             if not isinstance(key, str):
                 raise _unsupported(f"tensors are named by {type(key).__name__}, not by text")
-            yield prefix + key, plain_tensor(prefix + key, value)
+            yield prefix + key, value
         elif _holds_tensors(value):
             if not isinstance(key, str):
                 raise _unsupported(f"tensors are named by {type(key).__name__}, not by text")
-            if outermost and (_AVERAGED.search(key.lower()) or not _is_name(key)):
+            if outermost and (_AVERAGED.search(key.lower()) or not _may_be_model(key)):
                 continue
             yield from _flatten(value, outermost=False, prefix=f"{prefix}{key}.", depth=depth + 1)
 
@@ -141,6 +146,10 @@ def _beside(node: dict[Any, Any]) -> dict[str, Any]:
 
 def _is_name(key: object) -> bool:
     return isinstance(key, str) and not _AUXILIARY.search(key.lower())
+
+
+def _may_be_model(key: object) -> bool:
+    return isinstance(key, str) and _is_name(key) and not _SETTINGS.fullmatch(key.lower())
 
 
 def _holds_tensors(value: object) -> bool:
@@ -165,7 +174,7 @@ def _is_list_of_tensors(value: object) -> bool:
 
 def _listed(names: Sequence[object]) -> str:
     more = f" and {len(names) - 6} more" if len(names) > 6 else ""
-    return ", ".join(str(name) for name in names[:6]) + more
+    return ", ".join(clean(name, limit=100) for name in names[:6]) + more
 
 
 def _unsupported(fact: str) -> SourceError:

@@ -18,7 +18,8 @@ def digest_tensors(tensors: Mapping[str, object]) -> str:
         tensor = tensors[name]
         if not isinstance(tensor, torch.Tensor):
             continue
-        total.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
-        flat = tensor.detach().cpu().contiguous().reshape(-1)
-        total.update(flat.view(torch.uint8).numpy().tobytes())
+        head = f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|"
+        total.update(head.encode("utf-8", "surrogatepass"))
+        plain = tensor.detach().cpu().resolve_conj().resolve_neg()
+        total.update(plain.contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return total.hexdigest()

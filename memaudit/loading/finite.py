@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from memaudit.errors import SourceError
+from memaudit.errors import SourceError, clean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,8 @@ def require_finite(tensors: Mapping[str, torch.Tensor], *, source: object) -> No
         return
     nans, infinite = (sum(counts) for counts in zip(*bad.values(), strict=True))
     subject = "1 tensor holds" if len(bad) == 1 else f"{len(bad)} tensors hold"
-    shown = [f"{name} ({_phrase(*counts)})" for name, counts in list(bad.items())[:_SHOWN]]
+    some = list(bad.items())[:_SHOWN]
+    shown = [f"{clean(name, limit=120)} ({_phrase(*counts)})" for name, counts in some]
     more = f" and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
     noun = "number" if infinite == 1 else "numbers"
     raise SourceError(

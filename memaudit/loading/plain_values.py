@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,12 +12,13 @@ if TYPE_CHECKING:
 #: Longer values are data, not settings.
 LONGEST_VALUE = 20_000
 MOST_PARTS = 1000
+_UNSAYABLE = object()
 
 
 def plain_values(values: Mapping[str, Any], *, prefix: Sequence[str] = ()) -> dict[str, str]:
     """Text as it is, numbers and small plain containers as JSON, under dotted names.
 
-    Tensors, empty dictionaries and whatever JSON cannot say are left out.
+    Tensors, empty dictionaries and whatever JSON cannot say are left out, also inside containers.
     """
     found: dict[str, str] = {}
     for key, value in values.items():
@@ -27,24 +29,39 @@ def plain_values(values: Mapping[str, Any], *, prefix: Sequence[str] = ()) -> di
 
 
 def _as_json(value: object) -> str | None:
-    if not isinstance(value, bool | int | float | dict | list | tuple | None):
-        return None
-    if isinstance(value, dict) and not value:
-        return None
     try:
-        return json.dumps(value) if _budget_after(value, MOST_PARTS) > 0 else None
-    except (TypeError, ValueError, RecursionError):
+        said = _Speaker().say(value)
+        if said is _UNSAYABLE or said == {}:
+            return None
+        return json.dumps(said, allow_nan=False)
+    except (_TooMany, ValueError, RecursionError):
         return None
 
 
-def _budget_after(value: object, budget: int) -> int:
-    """What is left of a budget once a value's parts are counted; doubling lists exhaust it."""
-    budget -= 1
-    if isinstance(value, dict):
-        value = list(dict.values(value))
-    if isinstance(value, list | tuple):
-        for part in value:
-            if budget <= 0:
-                return 0
-            budget = _budget_after(part, budget)
-    return budget
+class _TooMany(Exception):  # noqa: N818
+    """The value has more parts than a setting has."""
+
+
+class _Speaker:
+    """Copies what JSON can say out of a value; lists that double exhaust its patience."""
+
+    def __init__(self) -> None:
+        self._left = MOST_PARTS
+
+    def say(self, value: object) -> Any:
+        """The value without the parts that JSON cannot say."""
+        self._left -= 1
+        if self._left < 0:
+            raise _TooMany
+        if value is None or isinstance(value, bool | int | str):
+            return value
+        if isinstance(value, float):
+            return value if math.isfinite(value) else _UNSAYABLE
+        if isinstance(value, dict):
+            named = [(k, v) for k, v in dict.items(value) if k is None or isinstance(k, str | int)]
+            said = {key: self.say(part) for key, part in named}
+            return {key: part for key, part in said.items() if part is not _UNSAYABLE}
+        if isinstance(value, list | tuple):
+            parts = [self.say(part) for part in value]
+            return [None if part is _UNSAYABLE else part for part in parts]
+        return _UNSAYABLE

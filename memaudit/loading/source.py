@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memaudit.catalog import DEMOS
-from memaudit.errors import ArgumentError, SourceError, clean, nearest
+from memaudit.errors import ArgumentError, MemauditError, SourceError, clean, nearest
+from memaudit.loading.access import SAFE, Access
 
 if TYPE_CHECKING:
     from memaudit.loading.checkpoint import Checkpoint
+    from memaudit.loading.hub.fetching import Fetched
 
-HUB_ID = re.compile(r"^[\w][\w.-]*/[\w][\w.-]*(@[\w./-]+)?$")
+HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*(@[\w][\w./-]*)?\Z", re.ASCII)
+REVISION = re.compile(r"[\w][\w./-]*\Z", re.ASCII)
 #: A missing name with one of these endings was meant as a file, not as a hub id.
 FILE_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".npz", ".json", ".msgpack")
 TIMM_PREFIXES = ("timm:", "hf-hub:", "local-dir:")
@@ -23,25 +26,83 @@ DEMO_FOLDER = Path(__file__).resolve().parent.parent / "demos"
 
 @dataclass(frozen=True)
 class Source:
-    """Something to audit: `kind` is path, demo, hub, timm or module."""
+    """Something to audit: `kind` is path, demo, hub, timm or module.
+
+    `revision` belongs to a hub repository; `access` is what the user allows.
+    """
 
     kind: str
     text: str
     path: Path | None = None
     module: Any = None
+    revision: str | None = None
+    access: Access = SAFE
 
     @cached_property
+    def fetched(self) -> Fetched:
+        """The local copy of a hub repository, fetched once."""
+        from memaudit.loading.hub.fetching import fetch_repository
+
+        if self.kind != "hub":
+            raise SourceError("E_UNSUPPORTED", "this is no hub id", source=self.text)
+        name = self.text.partition("@")[0]
+        return fetch_repository(name, revision=self.revision, access=self.access)
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether there are files behind it."""
+        return self.kind in ("path", "demo", "hub")
+
+    @property
     def checkpoint(self) -> Checkpoint:
-        """The tensors behind a path or a demo, opened safely and only once."""
+        """The tensors behind a path, a demo or a hub id, opened safely and only once."""
+        if isinstance(self._opened, SourceError):
+            raise self._opened
+        return self._opened
+
+    @cached_property
+    def _opened(self) -> Checkpoint | SourceError:
+        """What came of opening it: every adapter asks, and a refusal stays one."""
         from memaudit.loading.checkpoint import open_checkpoint
 
-        if self.path is None:
-            raise SourceError("E_UNSUPPORTED", "there is no local file here", source=self.text)
-        return open_checkpoint(self.path)
+        try:
+            if self.kind == "hub":
+                found = open_checkpoint(self.fetched.folder, self.access)
+                return replace(found, notes=(*self.fetched.notes, *found.notes))
+            if self.path is None:
+                raise SourceError("E_UNSUPPORTED", "there is no local file here")
+            return open_checkpoint(self.path, self.access)
+        except SourceError as error:
+            return error.at(self.text)
+
+    def changes(self) -> list[MemauditError]:
+        """What happened to its files since they were read."""
+        opened = vars(self).get("_opened")
+        return [] if opened is None or isinstance(opened, SourceError) else opened.changes()
 
 
-def parse_source(source: Any) -> Source:
+def parse_source(source: Any, *, revision: str | None = None, access: Access = SAFE) -> Source:
     """Decide what a source is; a path and a hub id are never guessed between silently."""
+    found = _parsed(source)
+    return replace(found, revision=_one_revision(found, revision), access=access)
+
+
+def _one_revision(source: Source, asked: str | None) -> str | None:
+    """The revision of a hub repository, which may stand behind an @ or in an argument."""
+    remote = source.kind in ("hub", "timm")
+    stated = source.text.partition("@")[2] if remote else ""
+    if asked is not None and not remote:
+        hint = "only hub repositories have revisions"
+        raise ArgumentError(f"revision {clean(asked)!r} was given for a {source.kind}", hint=hint)
+    if asked is not None and not REVISION.match(asked):
+        raise ArgumentError(f"{clean(asked)!r} is no revision", hint="a branch, a tag or a commit")
+    if stated and asked is not None and stated != asked:
+        fact = f"two revisions: {clean(stated)} behind the name and {clean(asked)}"
+        raise ArgumentError(fact, hint="give one of them")
+    return asked or stated or None
+
+
+def _parsed(source: Any) -> Source:
     if not isinstance(source, str | Path):
         if not callable(source):
             raise ArgumentError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from memaudit.errors import SourceError
+from memaudit.errors import SourceError, clean
 
 _DTYPES = frozenset(
     {
@@ -16,9 +16,39 @@ _DTYPES = frozenset(
 )
 #: A view may show more numbers than it stores (an expanded bias) up to this many bytes.
 LARGEST_VIEW = 1 << 24
+#: All tensors of a file together may show this much more than they store.
+MOST_OVERLAP = 4
+SMALL = 1 << 28
 
 
-def plain_tensor(name: str, value: torch.Tensor) -> torch.Tensor:
+class Tally:
+    """Adds up what tensors claim and what they store, before any of them is copied.
+
+    Views may overlap, as tied weights do, but every one of them is copied sooner or later.
+    """
+
+    def __init__(self) -> None:
+        self._claimed = 0
+        self._stored: dict[int, int] = {}
+        self._held = 0
+
+    def add(self, tensor: torch.Tensor) -> None:
+        """Count a tensor; E_LIMIT when all together claim far more than they store."""
+        self._claimed += tensor.numel() * tensor.element_size()
+        storage = tensor.untyped_storage()
+        size = storage.nbytes()
+        self._held += size - self._stored.get(storage.data_ptr(), 0)
+        self._stored[storage.data_ptr()] = size
+        if self._claimed > MOST_OVERLAP * self._held + SMALL:
+            raise SourceError(
+                "E_LIMIT",
+                f"the tensors claim {self._claimed} bytes together and store {self._held}",
+                hint="save plain dense tensors, e.g. with tensor.contiguous()",
+                stage="open",
+            )
+
+
+def plain_tensor(name: str, value: torch.Tensor, tally: Tally | None = None) -> torch.Tensor:
     """The tensor without history and without attributes of its own, or a refusal.
 
     A hostile parameter may carry an attribute called `numel`: until it is detached, methods
@@ -41,13 +71,15 @@ def plain_tensor(name: str, value: torch.Tensor) -> torch.Tensor:
     size = plain.numel() * plain.element_size()
     if size > LARGEST_VIEW and size > plain.untyped_storage().nbytes():
         raise _refusal("E_LIMIT", name, f"claims {size} bytes and stores fewer")
+    if tally is not None:
+        tally.add(plain)
     return plain.resolve_conj().resolve_neg()
 
 
 def _refusal(code: str, name: str, fact: str) -> SourceError:
     return SourceError(
         code,
-        f"the tensor {name!r} {fact}",
+        f"the tensor {clean(name)!r} {fact}",
         hint="save plain dense tensors, e.g. tensor.to_dense().dequantize().contiguous()",
         stage="open",
     )

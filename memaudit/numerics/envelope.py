@@ -10,6 +10,8 @@ SIGNAL_OVER_FLOOR = 10.0
 SUSPECT_FACTOR = 1e4
 #: Median |log step| of consecutive values beyond which a tail is rough: noise, not decay.
 ROUGH_STEP = 0.2
+#: A tail of so few different values, so few roundings of the peak above zero, has come to rest.
+FROZEN_VALUES, RESTING_ROUNDINGS, LARGEST_REST = 2, 100.0, 1e-4
 
 
 def envelope(values: np.ndarray) -> np.ndarray:
@@ -17,14 +19,19 @@ def envelope(values: np.ndarray) -> np.ndarray:
     return np.maximum.accumulate(values[::-1])[::-1]
 
 
-def noise_floor(values: np.ndarray, floor: float) -> float:
-    """The floor, raised to the level of a rough tail just above it.
+def noise_floor(values: np.ndarray, floor: float, rounding: float) -> float:
+    """The floor, raised to the level of a rough or a frozen tail just above it.
 
     eps·max|y| bounds the rounding of the last addition only; states much larger than the output
-    cancel to more noise. A tail of the last quarter that jumps about near the floor is such noise.
+    cancel to more noise. A tail of the last quarter that jumps about near the floor is such noise,
+    and so is one that has frozen a few roundings above it: runs that forget the same way may come
+    to rest in neighbouring numbers.
     """
     tail = values[-max(len(values) // 4, 8) :]
     tail = tail[tail > 0]
+    resting = min(RESTING_ROUNDINGS * rounding, LARGEST_REST) * values.max(initial=0.0)
+    if len(tail) >= 8 and floor < tail.max() <= resting and len(np.unique(tail)) <= FROZEN_VALUES:
+        return float(tail.max())
     if floor <= 0 or len(tail) < 8 or tail.max() > SUSPECT_FACTOR * floor:
         return floor
     rough = float(np.median(np.abs(np.diff(np.log(tail)))))

@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from typing import IO, TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+
+class Forgiving:
+    """A terminal that may be closed: what it does not take is dropped, and the audit goes on."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write what can be written."""
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Show what can be shown."""
+        with suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 @contextmanager
@@ -20,6 +41,6 @@ def progress_bar(*, wanted: bool) -> Iterator[Callable[[str, int, int], None]]:
 
     from memaudit.reports.stage_bar import StageBar
 
-    bar = StageBar(Console(stderr=True))
+    bar = StageBar(Console(file=cast("IO[str]", Forgiving(sys.stderr))))
     with bar.drawn:
         yield bar.advance

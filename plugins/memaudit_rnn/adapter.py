@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 STRENGTH = 10
 #: A module that is a recurrent layer: its own class says which axis is time.
 CERTAIN = 20
-FILES = ("path", "demo")
+FILES = ("path", "demo", "hub")
 
 
 class RnnAdapter(AbstractAdapter):
@@ -46,9 +46,10 @@ class RnnAdapter(AbstractAdapter):
             if source.kind == "module":
                 return open_module(source.text, source.module, request, settings)
             if source.kind not in FILES:
+                what = "files, hub repositories and modules"
                 raise SourceError(
                     "E_UNSUPPORTED",
-                    f"the rnn adapter opens files and modules, not a {source.kind} source",
+                    f"the rnn adapter opens {what}, not a {source.kind} source",
                     hint="download the file and give its path",
                 )
             return open_file(source.text, source.checkpoint, request, settings)

@@ -34,6 +34,11 @@ class RnnHost(AbstractSubject):
         """The recurrent layers by name."""
         return dict(self._parts)
 
+    def weights(self) -> Mapping[str, Tensor]:
+        """The parameters of every part."""
+        parts = self._parts.items()
+        return {f"{name}.{key}": t for name, part in parts for key, t in part.weights().items()}
+
     def natural_inputs(self, count: int, generator: torch.Generator) -> Tensor | None:
         """Those of the only part."""
         if len(self._parts) > 1:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from memaudit.loading.filling import fill
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -72,7 +74,9 @@ def build_table(
     """The embedding table of a layer, if there is one."""
     if layer is None:
         return None
-    return nn.Embedding.from_pretrained(tensors[layer.weight].to(device, dtype, copy=True))
+    table = nn.Embedding(layer.rows, layer.columns, device="meta", dtype=dtype)
+    fill(table, {"weight": tensors[layer.weight]}, device=device)
+    return table
 
 
 def build_linear(
@@ -83,9 +87,9 @@ def build_linear(
         return None
     linear = nn.Linear(
         layer.columns, layer.rows, bias=layer.bias is not None, device="meta", dtype=dtype
-    ).to_empty(device=device)
+    )
     weights = {"weight": tensors[layer.weight]}
     if layer.bias is not None:
         weights["bias"] = tensors[layer.bias]
-    linear.load_state_dict(weights)
+    fill(linear, weights, device=device)
     return linear

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from memaudit.loading.filling import fill
 from memaudit.results import Recurrence
 from memaudit_rnn.keys import Place, StackKeys
 
@@ -114,5 +115,5 @@ def build(
     else:
         module = nn.RNN(*sizes, nonlinearity=nonlinearity, **options)
     module.to_empty(device=device)
-    module.load_state_dict({str(p): tensors[key] for p, key in stack.keys.keys.items()})
+    fill(module, {str(place): tensors[key] for place, key in stack.keys.keys.items()})
     return module.eval().requires_grad_(False)

@@ -11,6 +11,8 @@ from memaudit.contracts import AbstractSubject
 from memaudit.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from memaudit.results import Identity
     from memaudit_rnn.network import RecurrentNetwork
 
@@ -46,6 +48,10 @@ class RnnSubject(AbstractSubject):
         filled = rows[rows.abs().amax(dim=1) > 0]
         order = torch.randperm(len(filled), generator=generator, device=generator.device)
         return filled[order[:count].to(filled.device)]
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """The parameters of the network."""
+        return self.network.state_dict()
 
     def _checked(self, inputs: Any) -> Tensor:
         if not isinstance(inputs, Tensor):

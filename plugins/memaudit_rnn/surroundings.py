@@ -62,10 +62,15 @@ def layers_among(
 ) -> tuple[list[Layer], list[str]]:
     """The matrices outside the stacks, and the names of all other tensors that matter.
 
-    Single numbers (temperatures, similarity scales) cannot hide a layer and are left out.
+    Single numbers (temperatures, similarity scales) and empty tensors cannot hide a layer and are
+    left out.
     """
     skipped = set(skip)
-    free = {k: v for k, v in tensors.items() if k not in skipped and v.is_floating_point()}
+    free = {
+        key: tensor
+        for key, tensor in tensors.items()
+        if key not in skipped and tensor.is_floating_point() and tensor.numel()
+    }
     roles = {key: match for key in free if (match := PARAMETER.match(key))}
     biases = {m["owner"] or "": key for key, m in roles.items() if m["role"] in ("bias", "b")}
     layers: list[Layer] = []

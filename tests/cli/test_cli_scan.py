@@ -22,7 +22,8 @@ def test_a_clean_scan_prints_the_report_and_exits_with_zero(run):
 
 def test_every_option_reaches_the_audit(run, stage):
     run("--horizon", "64", "--query", "impulse", "--query", "heaviside", "--probe", "assumptions")
-    run("--adapter", "rnn", "--device", "cpu", "--dtype", "float64", "--revision", "main")
+    choice = ("--adapter", "rnn", "--device", "cpu", "--dtype", "float64", "--revision", "main")
+    run(*choice, source="org/name")
     run("--seed", "7", "--thorough", "--set", "hidden-size=3", "--set", "mode=tanh")
     first, second, third = stage.calls
     assert (first["horizon"], first["level"]) == (64, "standard")

@@ -1,11 +1,19 @@
-"""Closed streams, full disks and Ctrl-C, in real processes."""
+"""Closed streams, full disks and signals, in real processes; formats that fail."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import threading
+from importlib.metadata import EntryPoint
 
 import pytest
+
+from memaudit import registry
+from memaudit.cli import main
+from memaudit.cli.stopping import Stopping
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a POSIX shell, /dev/full")
 
@@ -35,6 +43,29 @@ class Finder:
 
 sys.meta_path.insert(0, Finder())
 from memaudit.cli import main
+sys.exit(main(["scan", "demo:lstm"]))
+"""
+
+#: An audit that does not let itself be stopped: it counts the signals that it swallows.
+STUBBORN = """
+import os, signal, sys, time, types
+from tests.cli.played import Interrupted
+
+def scan(source, **arguments):
+    while True:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+        except KeyboardInterrupt:
+            print("swallowed", flush=True)
+
+module = types.ModuleType("memaudit.audit")
+module.scan, module.Interrupted = scan, Interrupted
+import memaudit
+memaudit.audit = sys.modules["memaudit.audit"] = module
+from memaudit.cli.app import main
+from memaudit.cli.stopping import Stopping
+Stopping.ECHO = 0.0
 sys.exit(main(["scan", "demo:lstm"]))
 """
 
@@ -102,3 +133,106 @@ def test_ctrl_c_while_the_program_loads_is_one_line(module):
     )
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "memaudit: interrupted before anything was measured\n"
+
+
+def test_the_third_signal_ends_a_run_that_swallows_the_others():
+    done = subprocess.run(
+        [sys.executable, "-c", STUBBORN], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (143, "swallowed\n" * 2)
+    assert done.stderr == ""
+
+
+def test_signal_handlers_are_given_back():
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    assert main(["--version"]) == 0
+    assert [signal.getsignal(number) for number in numbers] == before
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, lambda number, frame: None])
+def test_a_handler_of_somebody_else_is_left_alone(handler):
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        with Stopping():
+            assert signal.getsignal(signal.SIGTERM) is handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_the_command_line_works_on_another_thread():
+    codes = []
+    thread = threading.Thread(target=lambda: codes.append(main(["--version"])))
+    thread.start()
+    thread.join()
+    assert codes == [0]
+
+
+@pytest.mark.parametrize("arguments", ["list reports", "--help", "scan demo:lstm"])
+def test_a_terminal_that_hung_up_is_a_reader_who_has_left(arguments):
+    master, slave = os.openpty()
+    os.close(master)
+    done = subprocess.run(
+        [sys.executable, "-c", PLAYED, *arguments.split()],
+        stdout=slave,
+        stderr=subprocess.PIPE,
+        timeout=60,
+    )
+    os.close(slave)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.fixture
+def strange_format(monkeypatch, tmp_path):
+    """Registers a stranger's report format with that body of `render`."""
+
+    def register(body: str) -> None:
+        code = f"""
+from memaudit.contracts import AbstractReportFormat
+
+class Strange(AbstractReportFormat):
+    name, summary, suffix = "strange", "does what it likes", ".txt"
+
+    def render(self, report):
+        {body}
+"""
+        (tmp_path / "strange_format.py").write_text(code)
+        point = EntryPoint("strange", "strange_format:Strange", "memaudit.reports")
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, "strange_format", raising=False)
+        monkeypatch.setattr(registry, "_points", lambda kind: [point] * (kind == "reports"))
+
+    return register
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("raise ZeroDivisionError('never')", "ZeroDivisionError: never"),
+        ("raise SystemExit(0)", "SystemExit: 0"),
+        ("return None", "renders a NoneType, not text"),
+        ("return 7", "renders a int, not text"),
+    ],
+)
+def test_a_strangers_format_that_fails_keeps_the_other_reports(
+    run, strange_format, body, told, tmp_path
+):
+    strange_format(body)
+    words = ("--report", f"strange={tmp_path}/s.txt", "--report", f"terminal={tmp_path}/r.txt")
+    code, out, err = run("--json", str(tmp_path / "r.json"), *words)
+    assert code == 5
+    assert "error[E_PLUGIN]" in err
+    assert told in err
+    assert err.count("\n") == 1
+    assert out.startswith("memaudit demo:lstm")
+    made = {p.name for p in tmp_path.iterdir() if p.is_file()} - {"strange_format.py"}
+    assert made == {"r.json", "r.txt"}
+
+
+def test_what_a_strangers_format_prints_stays_out_of_the_report(run, strange_format, tmp_path):
+    strange_format("print('hello'); return 'exponential'")
+    code, out, err = run("--json", "-", "--report", f"strange={tmp_path}/s.txt")
+    assert (code, err) == (0, "hello\n")
+    assert out.startswith("{")
+    assert out.endswith("}\n")
+    assert (tmp_path / "s.txt").read_text() == "exponential"

@@ -35,6 +35,12 @@ EVIDENCE = [
         report(curve(), subject=identity(assumed={"nonlinearity": "tanh (not in the file)"})),
         "nonlinearity: tanh",
     ),
+    (
+        "MA004",
+        "note",
+        report(curve(), environment={"memory": "memory ran short: at most 512 steps"}),
+        "at most 512 steps",
+    ),
     ("MA101", "note", report(of_kind("memoryless", values=ZERO)), "at most 0 against"),
     (
         "MA102",

@@ -1,6 +1,7 @@
 """Bad days: each is one sentence with a code and a next step."""
 
 import os
+import socket
 import struct
 import zipfile
 
@@ -9,8 +10,8 @@ import pytest
 import torch
 
 from memaudit.errors import MachineError, MemauditError, SourceError
-from memaudit.loading import regular_file
 from memaudit.loading.checkpoint import open_checkpoint
+from memaudit.loading.disk import regular_file
 
 
 def refusal(path, kind=SourceError):
@@ -34,6 +35,17 @@ def refusal(path, kind=SourceError):
         (b"\x08\x07\x12\x07pytorch\x1a\x03", "E_UNSAFE_FORMAT", "ONNX"),
         (b"GGUF....", "E_UNSUPPORTED", "GGUF"),
         (b"just some text", "E_CORRUPT", "not a checkpoint"),
+        (b' {"error": "not found"}', "E_CORRUPT", "JSON"),
+        (bytes(64), "E_CORRUPT", "not a checkpoint"),
+        (b"\x80\x04}.", "E_UNSAFE_FORMAT", "pickle"),
+        (b"\x93NUMPY\1\0", "E_UNSUPPORTED", "numpy"),
+        (b"\x1f\x8b\x08", "E_UNSUPPORTED", "gzip"),
+        (b"\xfd7zXZ\0", "E_UNSUPPORTED", "xz"),
+        (b"\x28\xb5\x2f\xfd", "E_UNSUPPORTED", "zstd"),
+        (b"BZh91AY", "E_UNSUPPORTED", "bzip2"),
+        (b"7z\xbc\xaf\x27\x1c", "E_UNSUPPORTED", "7z"),
+        (bytes(257) + b"ustar", "E_UNSUPPORTED", "tar"),
+        (b"\x1c\0\0\0TFL3", "E_UNSUPPORTED", "TFLite"),
         (struct.pack("<Q", 1 << 30) + b"{}", "E_LIMIT", "header"),
         (struct.pack("<Q", 4) + b"{}  ", "E_WEIGHTS", "no weights"),
     ],
@@ -45,6 +57,43 @@ def test_a_file_that_is_no_checkpoint_is_named_for_what_it_is(tmp_path, content,
     assert error.code == code
     assert words in error.fact
     assert error.source == str(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("graph.onnx", "E_UNSAFE_FORMAT"),
+        ("model.h5", "E_UNSAFE_FORMAT"),
+        ("saved_model.pb", "E_UNSAFE_FORMAT"),
+        ("flax_model.msgpack", "E_UNSUPPORTED"),
+    ],
+)
+def test_a_suffix_names_what_the_bytes_do_not(tmp_path, name, code):
+    (tmp_path / name).write_bytes(b"\x01\x02\x03\x04 whatever")
+    assert refusal(tmp_path / name).code == code
+
+
+def test_a_giant_file_of_nothing_is_refused_by_its_beginning(tmp_path, monkeypatch):
+    """Eight terabytes that take no room: only the first kilobytes are looked at."""
+    path = tmp_path / "model.safetensors"
+    with path.open("wb") as stream:
+        stream.truncate(8 << 40)
+    read = []
+    some = regular_file.RegularFile._some
+
+    def counting(self, offset, length):
+        read.append(length)
+        return some(self, offset, length)
+
+    monkeypatch.setattr(regular_file.RegularFile, "_some", counting)
+    assert refusal(path).code == "E_CORRUPT"
+    with path.open("r+b") as stream:
+        stream.write(b"PK\x03\x04")
+    error = refusal(path)
+    assert error.code == "E_LIMIT"
+    assert "8.0 TB" in error.fact
+    assert "max_bytes=8T" in error.hint
+    assert sum(read) <= 1 << 16
 
 
 def test_a_git_lfs_pointer_comes_with_its_command(tmp_path):
@@ -78,6 +127,25 @@ def test_a_fifo_is_refused_without_waiting(tmp_path):
     os.mkfifo(tmp_path / "model.pt")
     assert refusal(tmp_path / "model.pt").code == "E_PATH"
     assert refusal(tmp_path).code == "E_PATH"
+
+
+def test_a_socket_is_refused(tmp_path):
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "model.pt"))
+        assert refusal(tmp_path / "model.pt").code == "E_PATH"
+        assert refusal(tmp_path).code == "E_PATH"
+
+
+def test_a_failing_disk_is_the_machines_fault(tmp_path, monkeypatch):
+    torch.save({"w": torch.ones(2)}, tmp_path / "m.pt")
+
+    def failing(*_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(regular_file.os, "pread", failing)
+    error = refusal(tmp_path / "m.pt", MachineError)
+    assert error.code == "E_DISK"
+    assert "Input/output" in error.fact
 
 
 def test_a_device_is_refused(tmp_path):

@@ -78,6 +78,40 @@ def test_plain_values_beside_the_weights_become_metadata():
     assert json.loads(found.metadata["hyper_parameters"]) == {"hidden": 8, "sizes": [1, 2]}
 
 
+def test_what_json_cannot_say_is_left_out_and_the_rest_is_kept():
+    settings = {"hidden": 8, "mean": W, "rate": float("nan"), (1, 2): 3, "list": [1, W]}
+    found = find_weights({"state_dict": STATE, "hyper_parameters": settings})
+    assert json.loads(found.metadata["hyper_parameters"]) == {"hidden": 8, "list": [1, None]}
+
+
+def test_views_that_together_claim_far_more_than_they_store_are_refused():
+    stored = torch.zeros(1 << 20)
+    most = (4 * stored.nbytes + (1 << 28)) // stored.nbytes
+    assert len(find_weights({f"w{i}": stored for i in range(most)}).tensors) == most
+    with pytest.raises(SourceError, match="claim") as caught:
+        find_weights({f"w{i}": stored for i in range(most + 1)})
+    assert caught.value.code == "E_LIMIT"
+
+
+def test_lazy_views_are_counted_before_they_are_copied():
+    stored = torch.zeros(1 << 21, dtype=torch.complex64).conj()
+    with pytest.raises(SourceError, match="claim"):
+        find_weights({f"w{i}": stored for i in range(10_000)})
+
+
+def test_the_number_of_tensors_is_limited():
+    assert len(find_weights(STATE, max_tensors=2).tensors) == 2
+    with pytest.raises(SourceError, match="more than 1 tensors") as caught:
+        find_weights(STATE, max_tensors=1)
+    assert caught.value.code == "E_LIMIT"
+    assert "max_tensors" in caught.value.hint
+
+
+def test_names_in_notes_are_clean():
+    notes = find_weights({"model": STATE, "x\x1b[31m\u202e": OTHER}).notes
+    assert notes == ("the weights are model; left out: x[31m",)
+
+
 def test_lists_of_tensors_are_left_out_aloud():
     notes = find_weights({"w": W, "hidden": [W, W]}).notes
     assert notes == ("lists of unnamed tensors were left out: hidden",)

@@ -8,6 +8,7 @@ import pytest
 from memaudit.numerics.envelope import envelope, half_lag, horizon, noise_floor
 
 LAGS = np.arange(200)
+EPS = 2.0**-52
 
 
 def test_the_envelope_is_the_largest_value_still_to_come() -> None:
@@ -42,15 +43,31 @@ def test_a_rough_tail_near_the_floor_raises_it() -> None:
     rng = np.random.default_rng(0)
     noise = 1e-13 * np.abs(rng.standard_normal(200))
     values = np.maximum(np.exp(-0.5 * LAGS), noise)
-    assert noise_floor(values, 1e-15) > 5e-14
+    assert noise_floor(values, 1e-15, EPS) > 5e-14
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.01, 0.15])
 def test_a_smooth_tail_is_no_noise(rate: float) -> None:
     values = 1e-13 * np.exp(-rate * LAGS)
-    assert noise_floor(values, 1e-15) == 1e-15
+    assert noise_floor(values, 1e-15, EPS) == 1e-15
 
 
 def test_a_large_tail_is_no_noise() -> None:
     rng = np.random.default_rng(0)
-    assert noise_floor(np.abs(rng.standard_normal(200)), 1e-15) == 1e-15
+    assert noise_floor(np.abs(rng.standard_normal(200)), 1e-15, EPS) == 1e-15
+
+
+def test_a_tail_that_came_to_rest_a_few_roundings_above_zero_is_the_floor() -> None:
+    frozen = np.maximum(0.3 * 0.5**LAGS, 33 * EPS * 0.3)
+    assert noise_floor(frozen, 1e-18, EPS) == frozen[-1]
+
+
+@pytest.mark.parametrize("level", [1e-3, 1e-9, 1e-12])
+def test_a_constant_memory_above_that_is_a_memory(level: float) -> None:
+    constant = np.maximum(0.3 * 0.5**LAGS, level)
+    assert noise_floor(constant, 1e-18, EPS) == 1e-18
+
+
+def test_in_half_precision_a_constant_tail_is_a_memory() -> None:
+    constant = np.maximum(0.3 * 0.5**LAGS, 0.01)
+    assert noise_floor(constant, 1e-5, 2.0**-8) == 1e-5

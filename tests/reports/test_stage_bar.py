@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from memaudit.reports.progress import progress_bar
+from memaudit.reports.progress import Forgiving, progress_bar
 from memaudit.reports.stage_bar import StageBar
 
 
@@ -76,3 +76,32 @@ def test_without_stderr_there_is_no_bar(monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)
     with progress_bar(wanted=True) as advance:
         advance("heaviside", 1, 2)
+
+
+class HungUp(StringIO):
+    """A terminal that was closed: everything but asking for its kind fails."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        raise OSError(5, "Input/output error")
+
+    def flush(self) -> None:
+        raise OSError(5, "Input/output error")
+
+
+def test_a_terminal_that_is_closed_meanwhile_does_not_end_the_audit(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", HungUp())
+    with progress_bar(wanted=True) as advance:
+        advance("heaviside", 1, 2)
+        advance("heaviside", 2, 2)
+
+
+def test_an_open_terminal_gets_everything():
+    sheet = StringIO()
+    open_one = Forgiving(sheet)
+    assert open_one.write("abc") == 3
+    open_one.flush()
+    assert sheet.getvalue() == "abc"
+    assert open_one.isatty() is False

@@ -1,0 +1,106 @@
+"""What the user allows when a source is opened, and how much of it may be asked for."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from memaudit.errors import ArgumentError, clean
+
+#: A stage, what is done, and what there is to do.
+Progress = Callable[[str, int, int], None]
+#: Seconds that a hub may be silent, or a plugin may think about whether a source is its own.
+PATIENCE = 60.0
+LONGEST_PATIENCE = 86_400.0
+_SIZE = re.compile(r"\s*(\d+)\s*([kmgt]?)(?:i?b)?\s*", re.IGNORECASE)
+_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How large the parts of a source may be, in bytes or pieces."""
+
+    #: A million empty tensors take a minute to parse; the headers of real models are far smaller.
+    max_header: int = 16 << 20
+    max_tensors: int = 100_000
+    #: Weights of one source; 0 stands for the memory of this machine.
+    max_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What may be done to open a source; every default is the safe one.
+
+    `timeout` None leaves the patience to whoever waits.
+    """
+
+    allow_pickle: bool = False
+    trust_remote_code: bool = False
+    offline: bool = False
+    timeout: float | None = None
+    limits: Limits = Limits()
+    progress: Progress | None = field(default=None, compare=False, repr=False)
+
+    def patience(self, otherwise: float = PATIENCE) -> float:
+        """Seconds to wait."""
+        return otherwise if self.timeout is None else self.timeout
+
+    def advance(self, stage: str, done: int, total: int) -> None:
+        """Tell whoever watches how far a stage is."""
+        if self.progress is not None:
+            self.progress(stage, done, total)
+
+
+#: What is allowed when nobody says anything.
+SAFE = Access()
+LIMITS = tuple(f.name for f in fields(Limits))
+#: The keyword arguments of `scan` and `load` that make an Access.
+ACCESS = ("allow_pickle", "trust_remote_code", "offline", "timeout", *LIMITS)
+
+
+def access_from(options: dict[str, Any], *, progress: Progress | None = None) -> Access:
+    """The Access that keyword arguments ask for; what is not asked for keeps its safe default."""
+    flags = {name: _flag(name, options.get(name)) for name in ACCESS[:2]}
+    limits = {name: _size(name, options[name]) for name in LIMITS if options.get(name) is not None}
+    offline = _flag("offline", options.get("offline")) or offline_by_environment()
+    timeout = options.get("timeout")
+    return Access(
+        **flags,
+        offline=offline,
+        timeout=None if timeout is None else _seconds(timeout),
+        limits=Limits(**limits),
+        progress=progress,
+    )
+
+
+def offline_by_environment() -> bool:
+    """Whether HF_HUB_OFFLINE forbids the network, in the words that huggingface_hub takes."""
+    return os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
+
+
+def _flag(name: str, value: Any) -> bool:
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    raise ArgumentError(f"{name} is {clean(value)!r}", hint="give True or False")
+
+
+def _seconds(value: Any) -> float:
+    good = isinstance(value, int | float) and not isinstance(value, bool)
+    if not good or not math.isfinite(value) or not 0 < value <= LONGEST_PATIENCE:
+        hint = f"give seconds above 0, at most {LONGEST_PATIENCE:.0f}"
+        raise ArgumentError(f"timeout is {clean(value)}", hint=hint)
+    return float(value)
+
+
+def _size(name: str, value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    match = _SIZE.fullmatch(value) if isinstance(value, str) and len(value) < 40 else None
+    if match is None or int(match[1]) == 0:
+        hint = "give a positive whole number, or a size such as 64M"
+        raise ArgumentError(f"{name} is {clean(value)!r}", hint=hint)
+    return int(match[1]) << _UNITS[match[2].lower()]

@@ -1,0 +1,1 @@
+"""The config.json of a checkpoint: hostile text, cleaned, and measured against the weights."""

@@ -1,0 +1,1 @@
+"""Files and folders on disk: reading by position, containment, shards, budgets."""

@@ -1,0 +1,207 @@
+"""Weights put into a module, and proof that they are the file's: no random model is audited."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from memaudit.errors import SourceError, clean
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Hashable, Iterable, Mapping
+
+_SHOWN = 5
+_HINT = "the weights and the model do not belong together; look at the config beside the weights"
+
+
+def fill(
+    module: nn.Module,
+    tensors: Mapping[str, Tensor],
+    *,
+    names: Mapping[str, str] | None = None,
+    optional: Collection[str] = (),
+    source: object = "",
+    device: torch.device | str = "cpu",
+) -> None:
+    """Copy the tensors of a file into a module of the same names and shapes, or raise E_WEIGHTS.
+
+    Everything is compared first, so a module on the meta device costs nothing until its shapes are
+    known to be right; its tensors come to be on `device`. Others keep their device and dtype.
+    `names` maps names in the file to names in the module. `optional` ones may be missing in the
+    file, or in the module. A tensor that shares its memory with a filled one needs no own entry.
+    """
+    given = _renamed(tensors, names or {}, source)
+    _require_alike(_tensors(module), given, optional, source)
+    with torch.no_grad():
+        _copy(module, given, torch.device(device))
+    _require_numbers(module, source)
+    _require_values(_tensors(module), given, source)
+
+
+def require_same(
+    module: nn.Module,
+    tensors: Mapping[str, Tensor],
+    *,
+    names: Mapping[str, str] | None = None,
+    optional: Collection[str] = (),
+    source: object = "",
+) -> None:
+    """Raise E_WEIGHTS unless a module that a library has loaded holds the tensors of the file.
+
+    `names` and `optional` are those of `fill`. Values are compared in the module's dtype.
+    """
+    given = _renamed(tensors, names or {}, source)
+    _require_alike(_tensors(module), given, optional, source)
+    _require_numbers(module, source)
+    _require_values(_tensors(module), given, source)
+
+
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    """The parameters and saved buffers themselves, tied ones under each of their names."""
+    state = module.state_dict(keep_vars=True)
+    return {name: value for name, value in state.items() if isinstance(value, Tensor)}
+
+
+def _renamed(
+    tensors: Mapping[str, Tensor], names: Mapping[str, str], source: object
+) -> dict[str, Tensor]:
+    given: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        inside = names.get(name, name)
+        if inside in given:
+            raise _refusal(f"two tensors of the file are {_quoted(inside)} of the model", source)
+        given[inside] = tensor
+    return given
+
+
+def _require_alike(
+    wanted: Mapping[str, Tensor],
+    given: Mapping[str, Tensor],
+    optional: Collection[str],
+    source: object,
+) -> None:
+    """Names and shapes first: every disagreement in one error."""
+    filled = {_place(wanted[name]) for name in given if name in wanted}
+    supplied, known = {*given, *optional}, {*wanted, *optional}
+    missing = [n for n, t in wanted.items() if n not in supplied and _place(t) not in filled]
+    extra = [name for name in given if name not in known]
+    unlike = [
+        f"{_quoted(name)} {_form(tensor)} instead of {_form(wanted[name])}"
+        for name, tensor in given.items()
+        if name in wanted and not _fits(tensor, wanted[name])
+    ]
+    facts = (
+        _listed("missing", map(_quoted, missing), len(missing)),
+        _listed("not known to the model", map(_quoted, extra), len(extra)),
+        _listed("of another form", unlike, len(unlike)),
+    )
+    if any(facts):
+        raise _refusal("; ".join(fact for fact in facts if fact), source)
+
+
+def _place(tensor: Tensor) -> Hashable:
+    """What two tensors share exactly when they are one; without memory only identity tells."""
+    if tensor.is_meta or tensor.numel() == 0:
+        return id(tensor)
+    return tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride()
+
+
+def _fits(tensor: Tensor, target: Tensor) -> bool:
+    """Whether the shapes agree, and both hold the same kind of numbers.
+
+    Whole numbers in the place of real ones are quantized weights; of a complex number a cast
+    would keep the real part.
+    """
+    return tensor.shape == target.shape and _kind(tensor) == _kind(target)
+
+
+def _kind(tensor: Tensor) -> tuple[bool, bool]:
+    return tensor.is_complex(), tensor.is_floating_point()
+
+
+def _copy(module: nn.Module, given: Mapping[str, Tensor], device: torch.device) -> None:
+    born: dict[Hashable, Tensor] = {}
+    for name, target in _tensors(module).items():
+        tensor = given.get(name)
+        if not target.is_meta and tensor is not None:
+            target.copy_(tensor)
+        elif target.is_meta and tensor is not None and _place(target) not in born:
+            value = tensor.to(device, target.dtype, copy=True)
+            is_parameter = isinstance(target, nn.Parameter)
+            grown = nn.Parameter(value, target.requires_grad) if is_parameter else value
+            born[_place(target)] = grown
+    for name, target in _tensors(module).items():
+        if target.is_meta and _place(target) in born:
+            owner, _, leaf = name.rpartition(".")
+            setattr(module.get_submodule(owner), leaf, born[_place(target)])
+
+
+def _require_numbers(module: nn.Module, source: object) -> None:
+    """Refuse tensors without memory, unsaved buffers among them."""
+    every = [*module.named_parameters(), *module.named_buffers()]
+    empty = [name for name, tensor in every if tensor.is_meta]
+    if empty:
+        raise _refusal(_listed("left without numbers", map(_quoted, empty), len(empty)), source)
+
+
+def _require_values(
+    found: Mapping[str, Tensor], given: Mapping[str, Tensor], source: object
+) -> None:
+    other = [n for n, t in given.items() if n in found and not _equal(found[n].detach(), t)]
+    if other:
+        raise _refusal(_listed("unlike the file's", map(_quoted, other), len(other)), source)
+    lost = [n for n, t in given.items() if n in found and _overflown(found[n].detach(), t)]
+    if lost:
+        dtype = str(found[lost[0]].dtype).removeprefix("torch.")
+        raise SourceError(
+            "E_NONFINITE",
+            _listed(f"too large for {dtype}", map(_quoted, lost), len(lost)),
+            hint="choose a wider one with --dtype",
+            source=source,
+            stage="weights",
+        )
+
+
+def _equal(loaded: Tensor, stored: Tensor) -> bool:
+    """Bit for bit, after the cast: a NaN is equal to itself and 0 is not -0."""
+    wanted = stored.to(loaded.device, loaded.dtype)
+    return loaded.shape == wanted.shape and torch.equal(_bits(loaded), _bits(wanted))
+
+
+def _overflown(loaded: Tensor, stored: Tensor) -> bool:
+    """Whether a number became infinite by the cast."""
+    return not _finite(loaded) and _finite(stored)
+
+
+def _finite(tensor: Tensor) -> bool:
+    # The 8-bit floats have no comparison of their own; float32 holds them exactly.
+    small = tensor.is_floating_point() and tensor.element_size() == 1
+    return bool(torch.isfinite(tensor.float() if small else tensor).all())
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
+def _form(tensor: Tensor) -> str:
+    return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+
+
+def _quoted(name: Any) -> str:
+    return clean(name, limit=80)
+
+
+def _listed(what: str, names: Iterable[str], count: int) -> str:
+    """`2 tensors are missing: a, b`; nothing when there are none."""
+    if not count:
+        return ""
+    first = [name for name, _ in zip(names, range(_SHOWN), strict=False)]
+    more = f" and {count - _SHOWN} more" if count > _SHOWN else ""
+    subject = "1 tensor is" if count == 1 else f"{count} tensors are"
+    return f"{subject} {what}: {', '.join(first)}{more}"
+
+
+def _refusal(fact: str, source: object) -> SourceError:
+    return SourceError("E_WEIGHTS", fact, hint=_HINT, source=source, stage="weights")

@@ -1,0 +1,1 @@
+"""The formats of weight files that carry no code."""

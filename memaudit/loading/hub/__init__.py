@@ -1,0 +1,1 @@
+"""Repositories of the hub: fetched by a child process with a deadline."""

@@ -1,0 +1,101 @@
+"""Which pickles are refused for what they name, and how that is said."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from memaudit.errors import SourceError, clean
+from memaudit.loading.formats.magic import CODE_HINT, SAFETENSORS_HINT
+from memaudit.loading.pickles.inert import Made, Pairs
+from memaudit.loading.pickles.names import is_blocked, is_plain, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from memaudit.loading.pickles.machine import Machine
+
+_SHOWN = 8
+_LONGEST_NAME = 120
+#: What a pickled nn.Module keeps its tensors and children in.
+_MODULE_KEYS = ("_parameters", "_modules")
+
+
+def foreign(machine: Machine) -> dict[str, int]:
+    """The names that tensors do not need, with the number of calls; 0 is a mere mention."""
+    return {name: machine.made[name] for name in machine.named if not is_plain(name)}
+
+
+def refuse_code(machine: Machine) -> None:
+    """Refuse what would run code, whatever the user allows."""
+    found = dict.fromkeys([*filter(is_blocked, machine.named), *machine.gadgets])
+    if found:
+        raise SourceError(
+            "E_UNSAFE_FORMAT",
+            f"the file would run {listed([shown(name) for name in found])}: it carries code",
+            hint="delete it unless you trust who made it, and ask them for safetensors",
+            stage="open",
+        )
+
+
+def refuse_objects(machine: Machine, root: Any, *, inert: bool) -> None:
+    """Refuse objects besides tensors unless they may become inert, and modules always."""
+    names = list(foreign(machine))
+    if _is_module(root) or (not inert and _beside_no_state(root)):
+        raise _whole_module(names)
+    if names and not inert:
+        raise SourceError(
+            "E_UNSAFE_FORMAT",
+            f"the file needs Python objects besides tensors: {listed(names)}",
+            hint="--allow-pickle (in Python allow_pickle=True) opens it with these objects made "
+            f"inert; or {SAFETENSORS_HINT}",
+            stage="open",
+        )
+
+
+def refuse_empty(machine: Machine, root: Any) -> None:
+    """Say what stands where the weights should be; called when no tensor was found."""
+    if any(_is_module(value) for value in _values(root)):
+        raise _whole_module(list(foreign(machine)))
+    if isinstance(root, Made) and root.name and not is_plain(root.name):
+        what = clean(root.name, limit=_LONGEST_NAME)
+        raise SourceError(
+            "E_UNSUPPORTED",
+            f"the file holds an object of the kind {what}, not a dictionary of named tensors",
+            hint=SAFETENSORS_HINT,
+            stage="open",
+        )
+
+
+def listed(names: Sequence[str], *, most: int = _SHOWN) -> str:
+    """The first few names, cut and cleaned."""
+    cut = [clean(name[: 4 * _LONGEST_NAME], limit=_LONGEST_NAME) for name in names[:most]]
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(cut) + more
+
+
+def _whole_module(names: Sequence[str]) -> SourceError:
+    fact = f"the file holds a whole pickled module, not its weights: {listed(names)}"
+    return SourceError("E_UNSAFE_FORMAT", fact, hint=CODE_HINT, stage="open")
+
+
+def _beside_no_state(root: Any) -> bool:
+    """Whether a dictionary holds a module and no weights beside it."""
+    values = list(_values(root))
+    return any(map(_is_module, values)) and not any(map(_is_state, values))
+
+
+def _values(root: Any) -> Iterable[Any]:
+    pairs = root.pairs if isinstance(root, Pairs | Made) else None
+    return (value for _, value in pairs or ())
+
+
+def _is_module(value: Any) -> bool:
+    if not isinstance(value, Made) or not isinstance(value.state, Pairs):
+        return False
+    return any(isinstance(key, str) and key in _MODULE_KEYS for key, _ in value.state.pairs)
+
+
+def _is_state(value: Any) -> bool:
+    return any(
+        isinstance(v, Made) and v.name.startswith("torch._utils._rebuild") for v in _values(value)
+    )

@@ -1,0 +1,126 @@
+"""All queries on one part, in as few passes as the model allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from memaudit.bench import Bench, Facts
+from memaudit.numerics import signals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from memaudit.contracts import AbstractQuery, Setting
+    from memaudit.numerics.signals import Probes
+    from memaudit.results import Curve
+    from memaudit.rig import Rig
+    from memaudit.tally import Tally
+
+    Progress = Callable[[str, int, int], None]
+
+#: Real input vectors (token embeddings) that join the probes.
+NATURAL = 8
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRun:
+    """All queries on one part, in one batched pass where the model allows it."""
+
+    subject: Rig
+    setting: Setting
+    facts: Facts
+    label: str
+    progress: Progress
+
+    def measure(self, queries: Sequence[AbstractQuery], curves: dict[str, Curve]) -> None:
+        """Fill `curves`; on Ctrl-C from the probes that were finished.
+
+        A query in its form for linear models is asked again in its own form when the readings do
+        not superpose after all, and with a longer prefix when the state had not settled.
+        """
+        asked = [q.on_linear() if self.facts.linear else q for q in queries]
+        tallies = self._run(asked, curves)
+        misled = [
+            own
+            for own, form, tally in zip(queries, asked, tallies, strict=True)
+            if tally.refuted and form is not own
+        ]
+        if misled:
+            tallies = [t for t in tallies if not t.refuted] + self._run(misled, curves)
+        while retry := [q for t in tallies if (q := self._longer(t)) is not None]:
+            tallies = self._run(retry, curves)
+
+    def _run(self, queries: Sequence[AbstractQuery], curves: dict[str, Curve]) -> list[Tally]:
+        clock = _Clock(f"{self.label}{', '.join(q.name for q in queries)}", self.progress)
+        bench = Bench(
+            self.subject,
+            self.setting,
+            self.facts,
+            self._vectors(),
+            self.setting.normalization,
+            clock.advance,
+        )
+        tallies = bench.tallies(queries)
+        clock.total = bench.cost(tallies)
+        clock.advance(0)
+        try:
+            bench.run(tallies)
+        except KeyboardInterrupt:
+            self._conclude(tallies, curves, interrupted=True)
+            raise
+        self._conclude(tallies, curves, interrupted=False)
+        clock.finish()
+        return tallies
+
+    def _conclude(
+        self, tallies: Sequence[Tally], curves: dict[str, Curve], *, interrupted: bool
+    ) -> None:
+        for tally in tallies:
+            # A longer prefix that was cut short does not replace the curve that is there.
+            if not tally.values or (interrupted and tally.query.name in curves):
+                continue
+            curves[tally.query.name] = tally.curve(
+                epsilon=self.setting.epsilon,
+                prefix=tally.query.prefix(self.setting.horizon),
+                interrupted=interrupted,
+                unsettled=not tally.settled(self.setting.epsilon),
+            )
+
+    def _longer(self, tally: Tally) -> AbstractQuery | None:
+        # A pooled model pays for every lag with a run over the whole prefix.
+        cheap = self.setting.level == "quick" or self.subject.pooled
+        if cheap or tally.settled(self.setting.epsilon):
+            return None
+        return tally.query.lengthened(self.setting.horizon)
+
+    def _vectors(self) -> Probes:
+        width = self.subject.input_size or 1
+        generator = signals.seeded(self.setting.seed)
+        if self.setting.normalization == "universal":
+            return signals.ones_probe(width)
+        if self.setting.normalization == "script":
+            return signals.random_probe(width, generator)
+        return signals.probe_vectors(
+            width,
+            level=self.setting.level,
+            generator=generator,
+            amplitudes=self.setting.amplitudes,
+            sweep=self.facts.linear or self.setting.level != "quick",
+            natural=self.subject.natural_inputs(NATURAL, generator),
+        )
+
+
+class _Clock:
+    """Counts tokens for the progress callback."""
+
+    def __init__(self, stage: str, progress: Progress) -> None:
+        self.stage, self.progress = stage, progress
+        self.done, self.total = 0, 1
+
+    def advance(self, tokens: int) -> None:
+        self.done = min(self.done + tokens, self.total)
+        self.progress(self.stage, self.done, self.total)
+
+    def finish(self) -> None:
+        self.advance(self.total)

@@ -1,0 +1,41 @@
+"""Weights under watch: a probe that moves them is found out, and they are put back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from memaudit.loading.digest import digest_tensors
+
+if TYPE_CHECKING:
+    from memaudit.contracts import AbstractSubject
+
+
+class WeightsKept:
+    """A copy of a subject's weights, and their digest."""
+
+    def __init__(self, subject: AbstractSubject) -> None:
+        self.subject = subject
+        self.digest = digest_tensors(subject.weights())
+        self.copies = {name: t.detach().clone() for name, t in subject.weights().items()}
+
+    def restore(self) -> list[str]:
+        """Put back what moved, and name it; an empty list when nothing did."""
+        live = self.subject.weights()
+        if digest_tensors(live) == self.digest:
+            return []
+        moved = [name for name, kept in self.copies.items() if not _same(live.get(name), kept)]
+        with torch.no_grad():
+            for name in moved:
+                if name in live and live[name].shape == self.copies[name].shape:
+                    live[name].copy_(self.copies[name])
+        return moved or ["new tensors"]
+
+    def is_restored(self) -> bool:
+        """Whether the weights are what they were, to the last bit."""
+        return digest_tensors(self.subject.weights()) == self.digest
+
+
+def _same(live: torch.Tensor | None, kept: torch.Tensor) -> bool:
+    return live is not None and digest_tensors({"": live}) == digest_tensors({"": kept})

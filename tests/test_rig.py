@@ -1,0 +1,131 @@
+"""Batches are halved when memory runs short, and the numbers stay what they were."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+
+import memaudit
+from memaudit import bench
+from memaudit.errors import MachineError
+from memaudit.rig import Rig
+
+ALLOCATORS = [
+    MemoryError(),
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
+    RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"),
+    RuntimeError("MPS backend out of memory (MPS allocated: 1 GB)"),
+]
+
+
+def leaky(u: torch.Tensor) -> torch.Tensor:
+    state, answers = torch.zeros_like(u[:, 0]), []
+    for now in u.unbind(1):
+        state = torch.tanh(0.9 * state + now)
+        answers.append(state)
+    return torch.stack(answers, 1)
+
+
+def cramped(rows: int, error: BaseException):
+    """A model that has room for so many sequences only, and the sizes that it was asked for."""
+    asked: list[int] = []
+
+    def model(u: torch.Tensor) -> torch.Tensor:
+        asked.append(len(u))
+        if len(u) > rows:
+            raise error
+        return leaky(u)
+
+    return memaudit.wrap(model, input_size=2), asked
+
+
+@pytest.mark.parametrize("error", ALLOCATORS, ids=lambda e: type(e).__name__ + str(e)[:4])
+@pytest.mark.parametrize("rows", [1, 5])
+def test_an_audit_in_small_pieces_gives_the_same_curves(rows: int, error: BaseException) -> None:
+    subject, _ = cramped(rows, error)
+    whole = memaudit.scan(memaudit.wrap(leaky, input_size=2), horizon=64, level="quick")
+    pieces = memaudit.scan(subject, horizon=64, level="quick")
+    for name, curve in whole.memory.items():
+        np.testing.assert_allclose(pieces.memory[name].values, curve.values, rtol=0, atol=1e-13)
+        assert pieces.memory[name].probes == curve.probes
+    assert "MA004" in {finding.code for finding in pieces.findings}
+    assert "MA004" not in {finding.code for finding in whole.findings}
+
+
+def test_a_size_that_failed_is_not_tried_again() -> None:
+    subject, asked = cramped(8, MemoryError())
+    rig = Rig(subject)
+    batch = torch.zeros(64, 4, 2, dtype=torch.float64)
+    rig.respond(batch)
+    asked.clear()
+    rig.respond(batch)
+    assert asked == [8] * 8
+
+
+def test_longer_sequences_get_fewer_rows() -> None:
+    subject, asked = cramped(8, MemoryError())
+    rig = Rig(subject)
+    rig.respond(torch.zeros(64, 4, 2, dtype=torch.float64))
+    asked.clear()
+    rig.respond(torch.zeros(64, 16, 2, dtype=torch.float64))
+    assert set(asked) == {2}
+
+
+def test_other_runtime_errors_are_not_taken_for_a_shortage() -> None:
+    subject, asked = cramped(0, RuntimeError("expected scalar type Double"))
+    with pytest.raises(RuntimeError, match="scalar type"):
+        Rig(subject).respond(torch.zeros(4, 4, 2, dtype=torch.float64))
+    assert asked == [4]
+
+
+def test_one_sequence_that_does_not_fit_is_the_end() -> None:
+    subject, _ = cramped(0, MemoryError())
+    with pytest.raises(MachineError) as caught:
+        memaudit.scan(subject, horizon=64)
+    assert caught.value.code == "E_MEMORY"
+
+
+def test_a_shortage_after_the_model_answered_halves_the_pass(monkeypatch, caplog) -> None:
+    """The readings need room as well; a chunk that failed half-way is not counted twice."""
+    honest, failed = bench.difference, []
+
+    def difference(answers, *rest):
+        if len(answers) > 4:
+            failed.append(len(answers))
+            raise MemoryError
+        return honest(answers, *rest)
+
+    subject = memaudit.wrap(leaky, input_size=2)
+    whole = memaudit.scan(subject, horizon=64, level="quick")
+    monkeypatch.setattr(bench, "difference", difference)
+    with caplog.at_level(logging.WARNING, logger="memaudit"):
+        pieces = memaudit.scan(subject, horizon=64, level="quick")
+    assert failed
+    assert "memory ran short" in caplog.text
+    for name, curve in whole.memory.items():
+        np.testing.assert_allclose(pieces.memory[name].values, curve.values, rtol=0, atol=1e-13)
+        assert pieces.memory[name].probes == curve.probes
+
+
+def test_a_linear_model_stays_exact_in_pieces(monkeypatch) -> None:
+    honest = bench.difference
+
+    def difference(answers, *rest):
+        if len(answers) > 2:
+            raise MemoryError
+        return honest(answers, *rest)
+
+    def linear(u: torch.Tensor) -> torch.Tensor:
+        state, answers = torch.zeros_like(u[:, 0]), []
+        for now in u.unbind(1):
+            state = 0.8 * state + now
+            answers.append(state)
+        return torch.stack(answers, 1)
+
+    monkeypatch.setattr(bench, "difference", difference)
+    curve = memaudit.scan(memaudit.wrap(linear, input_size=3), horizon=32).memory["impulse"]
+    assert curve.exact
+    np.testing.assert_allclose(curve.values, 0.8 ** np.arange(32.0), rtol=1e-12)
