@@ -72,6 +72,8 @@ def scan(
     try:
         report = replace(report, findings=judge(report))
     except KeyboardInterrupt:
+        if found.interrupted:  # for the second time: the user wants to be gone
+            raise
         raise Interrupted(replace(report, complete=False)) from None
     if found.interrupted:
         raise Interrupted(report)
