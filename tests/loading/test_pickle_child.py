@@ -53,7 +53,7 @@ attempt("socket", lambda: os.pipe())
 attempt("memory", lambda: bytearray(400 << 20))
 os.write(1, json.dumps(found).encode())
 """
-    folder = Path(pickle_parent.__file__).resolve().parents[2]
+    folder = Path(pickle_parent.__file__).resolve().parents[3]
     command = [sys.executable, "-I", "-S", "-c", trial, str(folder), __file__]
     made = subprocess.run(command, capture_output=True, check=True)
     assert json.loads(made.stdout) == {
