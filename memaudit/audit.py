@@ -63,19 +63,20 @@ def scan(
             found = measure(subject, asked, tests, setting, advance, patience=opened.access.timeout)
         for change in opened.changed_files():
             found.failed(change, where="")
-    measured = time.perf_counter()
-    report = replace(
-        _report(subject, found, setting, asked, tests),
-        timing={"open_seconds": ready - started, "measure_seconds": measured - ready},
-        environment=environment() | ({"memory": found.shortage} if found.shortage else {}),
-    )
+    timing = {"open_seconds": ready - started, "measure_seconds": time.perf_counter() - ready}
+    report = replace(_report(subject, found, setting, asked, tests), timing=timing)
+    return _judged(report, interrupted=found.interrupted)
+
+
+def _judged(report: Report, *, interrupted: bool) -> Report:
+    """The report with its findings; raises Interrupted when it was cut short."""
     try:
         report = replace(report, findings=judge(report))
     except KeyboardInterrupt:
-        if found.interrupted:  # for the second time: the user wants to be gone
+        if interrupted:  # for the second time: the user wants to be gone
             raise
         raise Interrupted(replace(report, complete=False)) from None
-    if found.interrupted:
+    if interrupted:
         raise Interrupted(report)
     return report
 
@@ -131,6 +132,7 @@ def _report(
         layers=layers,
         complete=not found.interrupted and not found.errors,
         errors=tuple(found.errors),
+        environment=environment() | ({"memory": found.shortage} if found.shortage else {}),
         **found.fields,
     )
 

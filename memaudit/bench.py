@@ -94,7 +94,7 @@ class Bench:
 
     def run(self, tallies: Sequence[Tally]) -> None:
         """Feed every probe to every query; what is in the tallies when it is cut short counts."""
-        size, start = self._pass_size(tallies), 0
+        size, start = min(self._pass_size(tallies), len(self.probes.x)), 0
         while start < len(self.probes.x):
             if self._fits(tallies, slice(start, start + size)):
                 start += size
@@ -109,9 +109,11 @@ class Bench:
         try:
             with shortage():
                 self._feed(tallies, rows)
-        except MemoryError:
+        except (MemoryError, KeyboardInterrupt) as stop:
             for tally, mark in zip(tallies, marks, strict=True):
                 tally.rewind(mark)
+            if isinstance(stop, KeyboardInterrupt):
+                raise
             return False
         return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,9 @@ import torch
 
 from memaudit import registry
 from memaudit.bench import Facts
+from memaudit.devices import shortage
 from memaudit.errors import MachineError, MemauditError
+from memaudit.numerics import signals
 from memaudit.probes.assumptions import Assumptions
 from memaudit.query_run import QueryRun
 from memaudit.results import Assumption
@@ -17,12 +20,15 @@ from memaudit.rig import Rig
 from memaudit.strangers import check_query, check_result, measured_by
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from memaudit.contracts import AbstractProbe, AbstractQuery, AbstractSubject, Setting
     from memaudit.results import Curve
 
     Progress = Callable[[str, int, int], None]
+
+#: Different answers to noise from which on their digits can be told.
+DIFFERENT = 32
 
 
 @dataclass(slots=True)
@@ -61,7 +67,9 @@ def measure(
     for name, part in parts.items():
         rig = Rig(part)
         try:
-            PartRun(name, rig, setting, progress, patience, found).measure(queries, probes)
+            run = PartRun(name, rig, setting, progress, patience, found)
+            with _enough_memory():
+                run.measure(queries, probes)
         except KeyboardInterrupt:
             found.interrupted = True
             break
@@ -91,6 +99,8 @@ class PartRun:
         outputs, precision = try_out(self.rig)
         self.progress(f"{label}assumptions", 0, 1)
         assumed = Assumptions().measure(self.rig, self.setting)
+        if self.rig.split:
+            assumed = tuple(map(_side_by_side, assumed))
         self.progress(f"{label}assumptions", 1, 1)
         ours = [p for p in probes if registry.stranger("probes", p.name) is None]
         for probe in ours:
@@ -131,9 +141,6 @@ class PartRun:
             self._keep(probe, result)
         except MemauditError as error:
             self.found.failed(error, where=self.name)
-        except MemoryError:
-            fact = f"the probe {probe.name} ran out of memory"
-            self.found.failed(MachineError("E_MEMORY", fact, stage="measure"), where=self.name)
         self.progress(probe.name, 1, 1)
 
     def _keep(self, probe: AbstractProbe, result: Any) -> None:
@@ -149,12 +156,51 @@ class PartRun:
             fields[name] = result
 
 
+@contextmanager
+def _enough_memory() -> Iterator[None]:
+    """A shortage that nobody could help becomes an error that leaves the other parts alone."""
+    try:
+        with shortage():
+            yield
+    except MemoryError:
+        raise MachineError(
+            "E_MEMORY",
+            "the machine has too little memory for this",
+            hint="try --quick or a smaller --horizon",
+            stage="measure",
+        ) from None
+
+
+def _side_by_side(assumption: Assumption) -> Assumption:
+    """Rows that were answered one by one say nothing about rows in a batch."""
+    if assumption.name != "rows-independent":
+        return assumption
+    note = "memory ran short: the rows could not be answered side by side"
+    return replace(assumption, holds=None, residual=None, note=note)
+
+
 def try_out(subject: Rig) -> tuple[int, float]:
     """The width M of the answer and its rounding, from a trial that shows a wrong shape early."""
     width = subject.input_size or 1
-    answer = subject.respond(torch.zeros(2, 8, width, device=subject.device, dtype=subject.dtype))
-    coarsest = max(torch.finfo(dtype).eps for dtype in (subject.dtype, answer.dtype))
-    return int(answer.shape[-1]), coarsest
+    trial = torch.randn(2, 32, width, generator=signals.seeded(0), dtype=torch.float64)
+    answer = subject.respond(trial.to(subject.device, subject.dtype))
+    stated = max(torch.finfo(dtype).eps for dtype in (subject.dtype, answer.dtype))
+    return int(answer.shape[-1]), max(stated, hidden_rounding(answer))
+
+
+def hidden_rounding(answers: torch.Tensor) -> float:
+    """The rounding of the coarsest dtype that holds every answer exactly, 0 if none does.
+
+    A model may compute in fewer digits than it answers in. A few different numbers, such as those
+    of a switch, fit into any dtype and tell nothing.
+    """
+    values = answers.detach().flatten().cpu()
+    if len(values.unique()) < DIFFERENT:
+        return 0.0
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        if torch.equal(values.to(dtype).to(values.dtype), values):
+            return torch.finfo(dtype).eps
+    return 0.0
 
 
 def _hidden_rounding(assumptions: Sequence[Assumption]) -> float:

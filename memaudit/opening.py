@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import copy
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from memaudit import registry
 from memaudit.contracts import AbstractAdapter, AbstractSubject, Claim, Request
 from memaudit.devices import resolve_device, resolve_dtype
-from memaudit.errors import ArgumentError, MachineError, MemauditError, SourceError, clean, nearest
+from memaudit.errors import ArgumentError, MemauditError, SourceError, clean, nearest
 from memaudit.loading.access import ACCESS, Access, Progress, access_from
 from memaudit.loading.source import Source, parse_source
 from memaudit.settings import MEASURING, OPENING, SCANNING
 from memaudit.strangers import check_claim, check_subject
+from memaudit.watch import WeightsKept
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import torch
 
 #: A claim this strong knows the module better than a trial of its forward does.
@@ -97,12 +101,31 @@ def _open(source: Source, adapter: str | None, request: Request, *, moved: bool)
         hint = nearest(unknown[0], [*chosen.options, *SCANNING, *OPENING, *MEASURING])
         fact = f"neither scan nor adapter {chosen.name} has an option {clean(unknown[0])!r}"
         raise ArgumentError(fact, hint=hint)
-    with registry.calling(
-        "adapters", chosen.name, "failed to open it", seconds=source.access.timeout
-    ) as plugin:
+    does, seconds = "failed to open it", source.access.timeout
+    with (
+        _untouched(source, registry.find("adapters", chosen.name)),
+        registry.calling("adapters", chosen.name, does, seconds=seconds) as other,
+    ):
         subject = chosen.load(source, request)
-        check_subject(plugin, subject)
+        check_subject(other, subject)
     return subject
+
+
+@contextmanager
+def _untouched(source: Source, plugin: registry.Plugin) -> Iterator[None]:
+    """Keep a stranger's adapter from moving the weights of a module that it looks at."""
+    state = getattr(source.module, "state_dict", None)
+    if plugin.built_in or state is None:
+        yield
+        return
+    kept = WeightsKept(state)
+    try:
+        yield
+    finally:
+        moved = kept.restore()
+    if moved:
+        names = clean(", ".join(moved[:5]))
+        raise registry.nonsense(plugin, f"moved the weights {names}; they were put back")
 
 
 def _on_device(source: Source, device: torch.device) -> Source:
@@ -170,15 +193,16 @@ def _claims(source: Source) -> list[tuple[AbstractAdapter, Claim]]:
             raise registry.clash(plugins)
         seconds = source.access.patience()
         try:
-            with registry.calling("adapters", name, "failed to look", seconds=seconds) as plugin:
-                adapter = registry.build("adapters", name)
-                claim = adapter.claim(source)
-            check_claim(plugin, claim)
-        except MachineError as error:
-            broken.append(error)
-            continue
+            with _untouched(source, registry.find("adapters", name)):
+                with registry.calling("adapters", name, "failed to look", seconds=seconds) as other:
+                    adapter = registry.build("adapters", name)
+                    claim = adapter.claim(source)
+                check_claim(other, claim)
         except SourceError as error:
             refusal = refusal or error
+            continue
+        except MemauditError as error:
+            broken.append(error)
             continue
         if claim is not None:
             claims.append((adapter, claim))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memaudit.bench import Bench, Facts
+from memaudit.errors import MemauditError
 from memaudit.numerics import signals
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class QueryRun:
         clock.advance(0)
         try:
             bench.run(tallies)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, MemauditError):
             self._conclude(tallies, curves, interrupted=True)
             raise
         self._conclude(tallies, curves, interrupted=False)

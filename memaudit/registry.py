@@ -109,14 +109,14 @@ def stranger(kind: str, name: object) -> Plugin | None:
 
 @contextmanager
 def calling(
-    kind: str, name: object, does: str, *, seconds: float | None = None
+    kind: str, name: object, does: str, *, seconds: float | None = None, memory: bool = False
 ) -> Iterator[Plugin | None]:
     """Contain whatever a plugin from outside does; memaudit's own bugs stay visible as such."""
     plugin = stranger(kind, name)
     if plugin is None:
         yield None
         return
-    with contained(plugin.title(), does, hint=BROKEN, seconds=seconds):
+    with contained(plugin.title(), does, hint=BROKEN, seconds=seconds, memory=memory):
         yield plugin
 
 

@@ -35,9 +35,13 @@ class Rig(AbstractSubject):
         self.dtype = subject.dtype
         #: Rows times steps of the largest pass that fits; None while memory suffices.
         self.room: int | None = None
+        #: Whether a batch was ever answered in pieces: then rows were not seen side by side.
+        self.split = False
 
     def __getattr__(self, name: str) -> Any:
         """What else the subject has, for probes that know its kind."""
+        if name == "subject" or name.startswith("__"):  # a copy in the making has no subject yet
+            raise AttributeError(name)
         return getattr(self.subject, name)
 
     def natural_inputs(self, count: int, generator: torch.Generator) -> torch.Tensor | None:
@@ -53,16 +57,30 @@ class Rig(AbstractSubject):
         rows = len(inputs)
         if self.room is not None:
             rows = max(1, min(rows, self.room // inputs.shape[1]))
-        while True:
+        while (answer := self._in_pieces(inputs, rows)) is None:
+            rows = self.shrink(rows, inputs.shape[1])
+        return answer
+
+    def _in_pieces(self, inputs: torch.Tensor, rows: int) -> torch.Tensor | None:
+        """The answer, or None when so many rows at a time do not fit.
+
+        A MemoryError goes up where the answers together are too much: fewer rows in a piece would
+        not help, fewer sequences in a pass may.
+        """
+        pieces: list[torch.Tensor] = []
+        for piece in inputs.split(rows):
             try:
                 with shortage():
-                    pieces = [self._answer(piece) for piece in inputs.split(rows)]
-                    return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+                    pieces.append(self._answer(piece))
             except MemoryError:
-                if rows == 1:
-                    raise too_little_memory(inputs.shape[1]) from None
-            # Outside of the handler, where the failed attempt's tensors are gone.
-            rows = self.shrink(rows, inputs.shape[1])
+                if rows > 1:
+                    return None
+                if pieces:
+                    raise
+                raise too_little_memory(inputs.shape[1]) from None
+        self.split = self.split or len(pieces) > 1
+        with shortage():
+            return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
     def shrink(self, rows: int, steps: int) -> int:
         """Half of the rows; what fits is remembered for every later pass."""
@@ -80,7 +98,8 @@ class Rig(AbstractSubject):
 
     def _answer(self, inputs: torch.Tensor) -> torch.Tensor:
         step("measure.pass")
-        with registry.calling("adapters", self.identity.adapter, "failed to answer"), shortage():
+        adapter = self.identity.adapter
+        with registry.calling("adapters", adapter, "failed to answer", memory=True), shortage():
             answer = self.subject.respond(inputs)
         check_answer(answer, inputs, pooled=self.pooled)
         return answer
@@ -102,10 +121,10 @@ def check_answer(answer: Any, inputs: torch.Tensor, *, pooled: bool) -> None:
 
 
 def too_little_memory(steps: int) -> MachineError:
-    """The error when not even one sequence fits."""
+    """The error when not even the sequences of one probe fit."""
     return MachineError(
         "E_MEMORY",
-        f"not even one sequence of {steps} steps fits into memory",
+        f"the answers to one probe, sequences of {steps} steps, do not fit into memory",
         hint="try a smaller --horizon, or a machine with more memory",
         stage="measure",
     )

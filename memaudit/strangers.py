@@ -89,7 +89,7 @@ def measured_by(
     probe: AbstractProbe, subject: AbstractSubject, setting: Setting, *, seconds: float | None
 ) -> Any:
     """A stranger's measurement, with the weights under watch."""
-    kept = WeightsKept(subject)
+    kept = WeightsKept(subject.weights)
     limit = LONGEST_PROBE if seconds is None else seconds
     try:
         with registry.calling("probes", probe.name, "failed", seconds=limit), shortage():
@@ -118,13 +118,20 @@ def check_result(probe: AbstractProbe, result: Any) -> None:
 
 
 def check_findings(plugin: Plugin | None, found: tuple[Any, ...]) -> None:
-    """What a rule finds are findings."""
+    """What a rule finds are findings, under its own code."""
     if plugin is None:
         return
     for finding in found:
         good = isinstance(finding, Finding) and finding.severity in SEVERITIES
         if not good or not all(isinstance(v, str) for v in finding.to_dict().values()):
             raise registry.nonsense(plugin, f"finds {type(finding).__name__}, not a finding")
+        if finding.code != plugin.name:
+            raise registry.nonsense(plugin, f"speaks in the name of {clean(finding.code)}")
+
+
+def copy_for(plugin: Plugin | None, report: Report) -> Report:
+    """The report itself, or a copy for a stranger to scribble on."""
+    return report if plugin is None else Report.from_dict(report.to_dict())
 
 
 def is_plain(value: Any) -> bool:

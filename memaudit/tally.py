@@ -10,7 +10,13 @@ import torch
 
 from memaudit.numerics import memory
 from memaudit.numerics.decay import FEWEST_LAGS, classify
-from memaudit.numerics.envelope import SIGNAL_OVER_FLOOR, half_lag, horizon, noise_floor
+from memaudit.numerics.envelope import (
+    LOUDER,
+    SIGNAL_OVER_FLOOR,
+    half_lag,
+    horizon,
+    noise_floor,
+)
 from memaudit.numerics.memory import Supremum
 from memaudit.results import Curve, Decay, Status
 
@@ -129,7 +135,7 @@ class Tally:
                 lags=lags,
                 values=top.values.numpy(),
                 median=top.median.numpy(),
-                floor=noise_floor(top.values.numpy(), top.floor, self.rounding) if end else 0.0,
+                floor=self._floor(top, values[:, :end], amplitudes) if end else 0.0,
                 status=status,
                 decay=Decay("undetermined"),
                 horizon=None,
@@ -145,6 +151,16 @@ class Tally:
             first=self.query.first_lag,
             silence=0.0 if self.rounding > COARSE else SILENCE_OVER_FLOOR * top.floor,
         )
+
+    def _floor(self, top: Supremum, values: torch.Tensor, amplitudes: torch.Tensor) -> float:
+        """The floor of the curve, with what probes louder than its holder read."""
+        louder = None
+        if top.holder is not None:
+            rows = values[amplitudes >= LOUDER * amplitudes[top.holder]]
+            louder = rows.amax(0).numpy() if len(rows) else None
+        first = self.query.first_lag
+        later = None if louder is None else louder[first:]
+        return noise_floor(top.values.numpy()[first:], top.floor, self.rounding, later)
 
     def _exact(self, end: int) -> bool:
         swept = sum(len(block) for block in self.basis) == self.sweep > 0

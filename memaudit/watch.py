@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from memaudit.loading.digest import digest_tensors
 
 if TYPE_CHECKING:
-    from memaudit.contracts import AbstractSubject
+    from collections.abc import Callable, Mapping
 
 
 class WeightsKept:
-    """A copy of a subject's weights, and their digest."""
+    """A copy of the weights that a function gives, and their digest."""
 
-    def __init__(self, subject: AbstractSubject) -> None:
-        self.subject = subject
-        self.digest = digest_tensors(subject.weights())
-        self.copies = {name: t.detach().clone() for name, t in subject.weights().items()}
+    def __init__(self, weights: Callable[[], Mapping[str, Any]]) -> None:
+        self.weights = weights
+        tensors = self._live()
+        self.digest = digest_tensors(tensors)
+        self.copies = {name: t.detach().clone() for name, t in tensors.items()}
 
     def restore(self) -> list[str]:
         """Put back what moved, and name it; an empty list when nothing did."""
-        live = self.subject.weights()
+        live = self._live()
         if digest_tensors(live) == self.digest:
             return []
         moved = [name for name, kept in self.copies.items() if not _same(live.get(name), kept)]
@@ -34,7 +35,10 @@ class WeightsKept:
 
     def is_restored(self) -> bool:
         """Whether the weights are what they were, to the last bit."""
-        return digest_tensors(self.subject.weights()) == self.digest
+        return digest_tensors(self._live()) == self.digest
+
+    def _live(self) -> dict[str, torch.Tensor]:
+        return {k: t for k, t in self.weights().items() if isinstance(t, torch.Tensor)}
 
 
 def _same(live: torch.Tensor | None, kept: torch.Tensor) -> bool:

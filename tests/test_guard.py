@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 
@@ -34,11 +35,50 @@ def test_whatever_a_stranger_raises_becomes_one_error(error: BaseException) -> N
     assert "adapters/x from x:Y (x) fails: " + type(error).__name__ in caught.value.fact
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError(), SourceError("E_X", "y")])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SourceError("E_X", "y")])
 def test_what_means_something_to_memaudit_passes(error: BaseException) -> None:
     with pytest.raises(type(error)) as caught:
         guarded(raising(error))
     assert caught.value is error
+
+
+def test_a_shortage_of_memory_is_named_or_goes_up_to_who_can_help() -> None:
+    with pytest.raises(MachineError) as caught:
+        guarded(raising(MemoryError()))
+    assert caught.value.code == "E_MEMORY"
+    with pytest.raises(MemoryError):
+        guarded(raising(MemoryError()), memory=True)
+
+
+def test_the_outer_deadline_is_blamed_on_the_outer_plugin() -> None:
+    with (
+        pytest.raises(MachineError, match=r"probes/outer gave no answer within 0\.05 s"),
+        contained("probes/outer", "fails", hint="", seconds=0.05),
+    ):
+        guarded(lambda: time.sleep(60))
+
+
+def test_an_alarm_of_the_host_program_is_left_alone() -> None:
+    rung = []
+    before = signal.signal(signal.SIGALRM, lambda *_: rung.append(True))
+    signal.setitimer(signal.ITIMER_REAL, 100, 30)
+    try:
+        with deadline(0.01):
+            time.sleep(0.05)
+        left, interval = signal.getitimer(signal.ITIMER_REAL)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert (rung, interval) == ([], 30)
+    assert 90 < left <= 100
+
+
+def test_threads_leave_stdout_alone() -> None:
+    seen = []
+    thread = threading.Thread(target=lambda: guarded(lambda: seen.append(sys.stdout)))
+    thread.start()
+    thread.join()
+    assert seen == [sys.stdout]
 
 
 def test_what_a_stranger_prints_goes_to_stderr(capsys) -> None:

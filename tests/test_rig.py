@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 
 import numpy as np
@@ -129,3 +130,91 @@ def test_a_linear_model_stays_exact_in_pieces(monkeypatch) -> None:
     curve = memaudit.scan(memaudit.wrap(linear, input_size=3), horizon=32).memory["impulse"]
     assert curve.exact
     np.testing.assert_allclose(curve.values, 0.8 ** np.arange(32.0), rtol=1e-12)
+
+
+def integrator(share: float, dtype: torch.dtype):
+    """Half of the past is forgotten at every step, and a small share of it never."""
+
+    def model(u: torch.Tensor) -> torch.Tensor:
+        fast, slow, answers = torch.zeros_like(u[:, 0]), torch.zeros_like(u[:, 0]), []
+        for now in u.unbind(1):
+            fast, slow = 0.5 * fast + now, slow + now
+            answers.append(fast + share * slow)
+        return torch.stack(answers, 1)
+
+    return memaudit.wrap(model, input_size=1, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "share"),
+    [(torch.float64, 2e-14), (torch.float64, 1e-12), (torch.float32, 1e-5), (torch.float32, 2e-6)],
+)
+def test_a_small_memory_for_ever_is_not_taken_for_rounding(
+    dtype: torch.dtype, share: float
+) -> None:
+    curve = memaudit.scan(integrator(share, dtype), horizon=256, level="quick").memory["impulse"]
+    assert curve.decay.kind == "persistent"
+
+
+@pytest.mark.parametrize("cell", [torch.nn.RNN, torch.nn.GRU, torch.nn.LSTM])
+@pytest.mark.parametrize("rows", [1, 10_000])
+def test_digits_that_the_model_does_not_have_are_found(cell, rows: int) -> None:
+    """A model in float32 that answers in float64 has the floor of float32, however it is fed."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = cell(2, 8, batch_first=True)
+
+    def model(u: torch.Tensor) -> torch.Tensor:
+        if len(u) > rows:
+            raise MemoryError
+        with torch.no_grad():
+            return net(u.float())[0].double()
+
+    report = memaudit.scan(memaudit.wrap(model, input_size=2), horizon=256, level="quick")
+    for curve in report.memory.values():
+        assert curve.floor > 1e-9 * curve.values.max()
+        assert curve.decay.kind not in ("persistent", "finite")
+
+
+def test_rows_that_could_not_be_seen_side_by_side_are_not_called_independent() -> None:
+    subject, _ = cramped(1, MemoryError())
+    report = memaudit.scan(subject, horizon=64, level="quick")
+    (rows,) = (a for a in report.assumptions if a.name == "rows-independent")
+    assert rows.holds is None
+    (finding,) = (f for f in report.findings if f.code == "MA004")
+    assert "sound" not in finding.advice
+
+
+def test_a_shortage_of_a_model_with_independent_rows_says_that_the_numbers_are_sound() -> None:
+    def model(u: torch.Tensor) -> torch.Tensor:
+        if u.shape[1] > 300 and len(u) > 3:
+            raise MemoryError
+        return leaky(u)
+
+    report = memaudit.scan(memaudit.wrap(model, input_size=2), horizon=512, level="quick")
+    (finding,) = (f for f in report.findings if f.code == "MA004")
+    assert "sound" in finding.advice
+
+
+def test_memory_that_ends_half_way_keeps_what_was_measured(monkeypatch) -> None:
+    monkeypatch.setattr(bench, "PASS_NUMBERS", 8000)
+    calls = []
+
+    def model(u: torch.Tensor) -> torch.Tensor:
+        if u.shape[1] > 300:
+            calls.append(1)
+            if len(calls) > 3:
+                raise MemoryError
+        return leaky(u)
+
+    report = memaudit.scan(memaudit.wrap(model, input_size=1), horizon=256)
+    assert not report.complete
+    assert [error["code"] for error in report.errors] == ["E_MEMORY"]
+    assert report.memory["impulse"].probes > 0
+
+
+def test_a_probe_may_copy_what_it_measures() -> None:
+    rig = Rig(memaudit.wrap(leaky, input_size=2))
+    again = copy.deepcopy(rig)
+    batch = torch.ones(2, 4, 2, dtype=torch.float64)
+    assert torch.equal(again.respond(batch), rig.respond(batch))

@@ -78,7 +78,7 @@ def test_the_smallest_change_is_seen_and_undone(value: float) -> None:
     with torch.no_grad():
         module.layer.bias_hh_l0.zero_()
     before = bits(module)
-    kept = WeightsKept(memaudit.wrap(module, input_size=2))
+    kept = WeightsKept(module.state_dict)
     with torch.no_grad():
         module.layer.bias_hh_l0[1] = value
     assert kept.restore() == ["layer.bias_hh_l0"]
@@ -89,7 +89,7 @@ def test_the_smallest_change_is_seen_and_undone(value: float) -> None:
 def test_a_replaced_parameter_gets_the_old_values() -> None:
     module = Recurrent().double()
     before = bits(module)
-    kept = WeightsKept(memaudit.wrap(module, input_size=2))
+    kept = WeightsKept(module.state_dict)
     module.layer.bias_hh_l0 = nn.Parameter(torch.ones(3, dtype=torch.float64))
     assert kept.restore() == ["layer.bias_hh_l0"]
     assert bits(module) == before
@@ -97,7 +97,25 @@ def test_a_replaced_parameter_gets_the_old_values() -> None:
 
 def test_a_parameter_of_another_shape_cannot_be_put_back_and_that_is_said() -> None:
     module = Recurrent().double()
-    kept = WeightsKept(memaudit.wrap(module, input_size=2))
+    kept = WeightsKept(module.state_dict)
     module.layer.bias_hh_l0 = nn.Parameter(torch.ones(4, dtype=torch.float64))
     assert kept.restore() == ["layer.bias_hh_l0"]
     assert not kept.is_restored()
+
+
+def test_a_strangers_claim_that_moves_weights_is_undone_and_passed_over(monkeypatch) -> None:
+    point = EntryPoint(
+        "stranger", "tests.hostile.strangers:ClaimMovesTheWeights", "memaudit.adapters"
+    )
+    known = registry._points
+    monkeypatch.setattr(
+        registry,
+        "_points",
+        lambda kind: (*known(kind), *((point,) if kind == "adapters" else ())),
+    )
+    module = Recurrent().double()
+    before = bits(module)
+    alone = memaudit.scan(memaudit.wrap(module, input_size=2), horizon=16, level="quick")
+    report = memaudit.scan(module, horizon=16, level="quick")
+    assert bits(module) == before
+    assert (report.memory["impulse"].values == alone.memory["impulse"].values).all()

@@ -12,7 +12,7 @@ SourceText = Annotated[
     str,
     typer.Argument(
         metavar="SOURCE",
-        help="A checkpoint file or folder, or demo:NAME; adapters may open more (memaudit list).",
+        help="A checkpoint file or folder, a hub id org/name[@revision], or demo:NAME.",
         show_default=False,
     ),
 ]
@@ -85,7 +85,8 @@ Settings = Annotated[
         metavar="KEY=VALUE",
         envvar="MEMAUDIT_SET",
         show_envvar=False,
-        help="An option of the adapter or of the audit; may be repeated.",
+        help="An option of the adapter (memaudit list adapters) or of the audit: epsilon, "
+        "amplitudes, normalization, max_bytes, max_tensors, max_header; may be repeated.",
     ),
 ]
 Seed = Annotated[

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from memaudit.results import Report
 
 CLEAN, GATE, INCOMPLETE = 0, 1, 4
+_DOCTOR = "see memaudit doctor"
 DEVICES = ("auto", "cpu", "cuda", "mps", "xpu")
 DTYPES = ("auto", "float64", "float32", "bfloat16", "float16", "fp64", "fp32", "bf16", "fp16")
 
@@ -114,7 +115,9 @@ def _audit(order: Order, advance: Callable[[str, int, int], None]) -> tuple[Repo
         if (error.name or "").startswith("memaudit"):
             raise
         fact = f"a required package does not import: {clean(error)}"
-        raise MachineError("E_PLUGIN", fact, hint="see memaudit doctor", stage="import") from error
+        short = any(words in str(error) for words in ("failed to map", "Cannot allocate memory"))
+        code, hint = ("E_MEMORY", "allow it more memory") if short else ("E_PLUGIN", _DOCTOR)
+        raise MachineError(code, fact, hint=hint, stage="import") from error
     advance("starting", 1, 1)
     try:
         return audit.scan(order.source, progress=advance, **order.arguments), False

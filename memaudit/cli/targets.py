@@ -155,10 +155,12 @@ def _check(path: Path, source: Path | None) -> None:
 
 
 def _rendered(form: AbstractReportFormat, report: Report) -> str:
+    from memaudit.strangers import copy_for  # brings torch along, which the audit has loaded
+
     with registry.calling(
         "reports", form.name, "cannot show the report", seconds=LONGEST_RENDERING
     ) as plugin:
-        text = form.render(report)
+        text = form.render(copy_for(plugin, report))
         if plugin is not None and not isinstance(text, str):
             raise registry.nonsense(plugin, f"renders a {type(text).__name__}, not text")
         return text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from memaudit import registry
 from memaudit.errors import MachineError
 from memaudit.results import SEVERITIES, Finding
-from memaudit.strangers import check_findings
+from memaudit.strangers import check_findings, copy_for
 
 if TYPE_CHECKING:
     from memaudit.results import Report
@@ -26,7 +26,7 @@ def _findings(name: str, report: Report) -> tuple[Finding, ...]:
         rule = registry.build("findings", name)
         seconds = registry.PATIENCE
         with registry.calling("findings", name, "failed to judge", seconds=seconds) as plugin:
-            found = tuple(rule.check(report))
+            found = tuple(rule.check(copy_for(plugin, report)))
         check_findings(plugin, found)
     except MachineError as error:  # a stranger's rule is broken: said, and the others still judge
         return (Finding(error.code, "broken-rule", "warning", error.fact, error.hint, name),)

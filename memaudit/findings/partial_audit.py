@@ -33,7 +33,8 @@ class PartialAudit(AbstractRule):
             return
         kept = ", ".join(report.memory) or "no curve"
         reasons = "; ".join(f"{e.get('code', '')} {e.get('message', '')}" for e in report.errors)
-        yield self.finding(
-            f"the audit was cut short; kept: {kept}" + (f"; reason: {reasons}" if reasons else ""),
-            "run it again; with --quick or a smaller --horizon it takes less time",
-        )
+        advice = "run it again; with --quick or a smaller --horizon it takes less time"
+        if report.errors and all(e.get("code") != "E_MEMORY" for e in report.errors):
+            advice = "see to the reason, and run it again"
+        told = f"the report is not complete; kept: {kept}"
+        yield self.finding(told + (f"; reason: {reasons}" if reasons else ""), advice)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memaudit.errors import MemauditError, clean
+from memaudit.errors import MemauditError, SourceError, clean
 from memaudit.loading.access import SAFE, Access
-from memaudit.loading.configs.config import open_config
+from memaudit.loading.configs.config import CONFIG_NAME, Config, open_config
 from memaudit.loading.configs.config_budget import check_config
 from memaudit.loading.disk.containment import open_within
 from memaudit.loading.disk.folder import INDEX, SHARD, choose_weight_file
@@ -19,9 +19,12 @@ from memaudit.loading.weight_file import WeightFile, read_weight_file
 if TYPE_CHECKING:
     import torch
 
+    from memaudit.loading.container import Weights
     from memaudit.loading.disk.stamp import Stamp
 
 _SUFFIX_OF = {".safetensors": "safetensors", ".npz": "npz"}
+#: What is wrong with a config that is left aside when the user names the weight file himself.
+_ODD_CONFIG = frozenset({"E_CONFIG", "E_LIMIT", "E_PATH", "E_NOT_FOUND"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +69,17 @@ def open_checkpoint(path: Path, access: Access = SAFE) -> Checkpoint:
 
 
 def _open(path: Path, access: Access) -> Checkpoint:
-    folder = path if kind_of(path) == "folder" else path.parent
-    config = open_config(folder)
-    files, notes = _from_folder(path, access) if folder is path else _from_file(path, access)
-    if config.path and folder is not path:
-        notes.append(f"{config.path.name} beside the file was read")
-    weights = join(files)
-    check_config(config, weights.tensors)
+    if kind_of(path) == "folder":
+        config = open_config(path)
+        files, notes = _from_folder(path, access)
+        weights = join(files)
+        check_config(config, weights.tensors)
+    else:
+        config = _config_beside(path)
+        files, notes = _from_file(path, access)
+        weights = join(files)
+        config = _fitting(config, weights)
+        notes += [f"{CONFIG_NAME} beside the file was read"] if config.path else []
     stamps = tuple(file.stamp for file in files)
     return Checkpoint(
         path=path,
@@ -108,6 +115,31 @@ def _from_file(path: Path, access: Access) -> tuple[list[WeightFile], list[str]]
     if SHARD.search(path.stem):
         notes.append("this is one shard of several; give the folder to audit the whole model")
     return [file], notes
+
+
+def _config_beside(path: Path) -> Config:
+    """The config in the folder of a file, which may be that of something else."""
+    try:
+        return open_config(path.parent)
+    except SourceError as error:
+        if error.code not in _ODD_CONFIG or path.name.lower().startswith("adapter_"):
+            raise
+        return _left_aside(error)
+
+
+def _fitting(config: Config, weights: Weights) -> Config:
+    """The config, unless the weights of the file that the user named cannot be its own."""
+    try:
+        check_config(config, weights.tensors)
+    except SourceError as error:
+        if error.code not in _ODD_CONFIG:
+            raise
+        return _left_aside(error)
+    return config
+
+
+def _left_aside(error: SourceError) -> Config:
+    return Config(None, {}, (f"{CONFIG_NAME} beside the file was not read: {error.fact}",))
 
 
 def _misnamed(path: Path, file: WeightFile) -> list[str]:

@@ -12,6 +12,7 @@ import torch
 from memaudit.errors import SourceError, clean
 from memaudit.loading.access import Limits
 from memaudit.loading.formats.magic import SAFETENSORS_HINT
+from memaudit.loading.pickles.rebuilding import Unnamed
 from memaudit.loading.plain_values import plain_values
 from memaudit.loading.tensors import Tally, plain_tensor
 
@@ -72,7 +73,11 @@ def find_weights(content: Any, *, max_tensors: int = MOST_TENSORS) -> Weights:
         path.append(key)
     tally = Tally()
     found = islice(_flatten(node, outermost=not path), max_tensors + 1)
-    tensors = {name: plain_tensor(name, value, tally) for name, value in found}
+    tensors: dict[str, torch.Tensor] = {}
+    for name, value in found:
+        if name in tensors:
+            raise _twice(name)
+        tensors[name] = plain_tensor(name, value, tally)
     if len(tensors) > max_tensors:
         raise SourceError(
             "E_LIMIT",
@@ -130,14 +135,19 @@ def _flatten(
     for key, value in dict.items(node):
         if isinstance(value, torch.Tensor):
             if not isinstance(key, str):
-                raise _unsupported(f"tensors are named by {type(key).__name__}, not by text")
+                raise _unsupported(f"tensors are named by {_kind(key)}, not by text")
             yield prefix + key, value
         elif _holds_tensors(value):
             if not isinstance(key, str):
-                raise _unsupported(f"tensors are named by {type(key).__name__}, not by text")
+                raise _unsupported(f"tensors are named by {_kind(key)}, not by text")
             if outermost and (_AVERAGED.search(key.lower()) or not _may_be_model(key)):
                 continue
             yield from _flatten(value, outermost=False, prefix=f"{prefix}{key}.", depth=depth + 1)
+
+
+def _kind(key: object) -> str:
+    """What a key is; one that torch files cannot say has left only that."""
+    return clean(key.kind, limit=100) if isinstance(key, Unnamed) else type(key).__name__
 
 
 def _beside(node: dict[Any, Any]) -> dict[str, Any]:
@@ -175,6 +185,12 @@ def _is_list_of_tensors(value: object) -> bool:
 def _listed(names: Sequence[object]) -> str:
     more = f" and {len(names) - 6} more" if len(names) > 6 else ""
     return ", ".join(clean(name, limit=100) for name in names[:6]) + more
+
+
+def _twice(name: str) -> SourceError:
+    fact = f"two tensors in the file have the name {clean(name, limit=100)!r}"
+    hint = "save the model's own state dict, in which every name is unique"
+    return SourceError("E_CORRUPT", fact, hint=hint, stage="open")
 
 
 def _unsupported(fact: str) -> SourceError:

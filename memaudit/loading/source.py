@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from memaudit.catalog import DEMOS
 from memaudit.errors import ArgumentError, MemauditError, SourceError, clean, nearest
 from memaudit.loading.access import SAFE, Access
+from memaudit.loading.disk.regular_file import NOT_FOUND_HINT
 
 if TYPE_CHECKING:
     from memaudit.loading.checkpoint import Checkpoint
@@ -134,10 +135,11 @@ def _demo(text: str) -> Source:
 
 def _existing(path: Path, text: str) -> Source:
     if not _on_disk(path):
+        remote = re.match(r"(https?:|hf:|hf://)", text)
         raise SourceError(
             "E_NOT_FOUND",
-            "no such file or folder",
-            hint="check the path; for the hub write org/name, for timm write timm:NAME",
+            "this is an address, not a file" if remote else "no such file or folder",
+            hint="for the hub write org/name" if remote else NOT_FOUND_HINT,
             source=text,
             stage="open",
         )

@@ -70,7 +70,7 @@ def _parse(data: bytes, found: str, access: Access) -> tuple[str, Weights]:
     if found == "zip":
         found, members = read_archive(data, access)
         if found == "npz":
-            tensors, metadata, said = read_npz(data, members)
+            tensors, metadata, said = read_npz(data, members, allow_pickle=access.allow_pickle)
             return found, Weights(tensors, "", metadata, tuple(said))
     content, notes = read_torch(data, access=access)
     weights = find_weights(content, max_tensors=access.limits.max_tensors)

@@ -12,6 +12,8 @@ SUSPECT_FACTOR = 1e4
 ROUGH_STEP = 0.2
 #: A tail of so few different values, so few roundings of the peak above zero, has come to rest.
 FROZEN_VALUES, RESTING_ROUNDINGS, LARGEST_REST = 2, 100.0, 1e-4
+#: A rest of fixed size is at most this share of itself for probes of LOUDER times the size.
+LOUDER, LOUDER_SHARE = 4.0, 0.5
 
 
 def envelope(values: np.ndarray) -> np.ndarray:
@@ -19,19 +21,25 @@ def envelope(values: np.ndarray) -> np.ndarray:
     return np.maximum.accumulate(values[::-1])[::-1]
 
 
-def noise_floor(values: np.ndarray, floor: float, rounding: float) -> float:
+def noise_floor(
+    values: np.ndarray, floor: float, rounding: float, louder: np.ndarray | None = None
+) -> float:
     """The floor, raised to the level of a rough or a frozen tail just above it.
 
     eps·max|y| bounds the rounding of the last addition only; states much larger than the output
     cancel to more noise. A tail of the last quarter that jumps about near the floor is such noise,
     and so is one that has frozen a few roundings above it: runs that forget the same way may come
-    to rest in neighbouring numbers.
+    to rest in neighbouring numbers. Such a rest does not grow with the input, so `louder`, the
+    values of probes of larger size, do not show it; a memory they would.
     """
-    tail = values[-max(len(values) // 4, 8) :]
+    length = max(len(values) // 4, 8)
+    tail = values[-length:]
     tail = tail[tail > 0]
     resting = min(RESTING_ROUNDINGS * rounding, LARGEST_REST) * values.max(initial=0.0)
-    if len(tail) >= 8 and floor < tail.max() <= resting and len(np.unique(tail)) <= FROZEN_VALUES:
-        return float(tail.max())
+    frozen = len(tail) >= 8 and len(np.unique(tail)) <= FROZEN_VALUES
+    if louder is not None and frozen and floor < tail.max() <= resting:
+        heard = louder[-length:].max(initial=0.0) >= LOUDER_SHARE * tail.max()
+        return floor if heard else float(tail.max())
     if floor <= 0 or len(tail) < 8 or tail.max() > SUSPECT_FACTOR * floor:
         return floor
     rough = float(np.median(np.abs(np.diff(np.log(tail)))))

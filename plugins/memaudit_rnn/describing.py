@@ -22,8 +22,8 @@ UNSAID = "not stored in the file"
 
 def count(tensors: Mapping[str, Tensor], names: Iterable[str] | None = None) -> int:
     """Floating-point parameters among the named tensors, or among all."""
-    chosen = tensors if names is None else set(names)
-    return sum(t.numel() for name, t in tensors.items() if name in chosen and t.is_floating_point())
+    chosen = tensors.values() if names is None else [tensors[name] for name in set(names)]
+    return sum(tensor.numel() for tensor in chosen if tensor.is_floating_point())
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -45,7 +45,7 @@ def describe(stack: Stack, around: Surroundings) -> str:
 
 def describe_host(stacks: Iterable[Stack]) -> str:
     """One line for a model that is audited layer by layer."""
-    return "host of " + "; ".join(f"{clean(stack.name)} ({stack.title})" for stack in stacks)
+    return "host of " + listed((f"{clean(x.name)} ({x.title})" for x in stacks), joint="; ")
 
 
 def assumed_around(
@@ -87,17 +87,15 @@ def unused_notes(
 ) -> tuple[str, ...]:
     """Which tensors are not run; those that look recurrent are named first and by themselves."""
     taken = set(used)
-    recurrent = [clean(name) for name in alike if name not in taken]
-    rest = [
-        clean(name)
-        for name, tensor in tensors.items()
-        if name not in taken and tensor.is_floating_point() and clean(name) not in recurrent
-    ]
+    recurrent = [name for name in alike if name not in taken]
+    taken.update(recurrent)
+    rest = [n for n, tensor in tensors.items() if n not in taken and tensor.is_floating_point()]
     notes: list[str] = []
     if recurrent:
-        notes.append(f"recurrent-looking tensors that were not matched: {listed(recurrent)}")
+        names = listed(map(clean, recurrent))
+        notes.append(f"recurrent-looking tensors that were not matched: {names}")
     if rest:
-        notes.append(f"not run: {listed(rest)}")
+        notes.append(f"not run: {listed(map(clean, rest))}")
     return tuple(notes)
 
 

@@ -18,6 +18,8 @@ KIND = ("kind", "cell", "cell_type", "rnn_type")
 HIDDEN = ("hidden", "hidden_size", "hidden_dim")
 LAYERS = ("layers", "num_layers", "n_layers")
 NONLINEARITIES = ("tanh", "relu")
+#: Digits of a number that is written as text; no size has more.
+LONGEST_NUMBER = 18
 CLASSES = ("classes", "num_classes", "num_labels", "n_classes")
 
 
@@ -82,7 +84,7 @@ def _hyper_parameters(metadata: Mapping[str, str]) -> dict[str, Any]:
     for key in HYPER_PARAMETERS:
         try:
             values = json.loads(metadata.get(key, "{}"))
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(values, dict):
             nested = [inner for inner in values.values() if isinstance(inner, dict)]
@@ -116,7 +118,7 @@ def _whole(value: Any) -> int | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, str):
-        return int(value) if value.isdecimal() else None
+        return int(value) if value.isdecimal() and len(value) <= LONGEST_NUMBER else None
     return value if isinstance(value, int) else None
 
 

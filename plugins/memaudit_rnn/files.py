@@ -17,7 +17,7 @@ from memaudit_rnn.host import RnnHost
 from memaudit_rnn.keys import find_stacks, lookalikes
 from memaudit_rnn.network import RecurrentNetwork, build_linear, build_table
 from memaudit_rnn.placing import place
-from memaudit_rnn.reading import read_stack
+from memaudit_rnn.reading import read_stacks
 from memaudit_rnn.readout import read_out
 from memaudit_rnn.stack import Stack, build
 from memaudit_rnn.subject import RnnSubject
@@ -73,13 +73,13 @@ def open_file(
     groups = find_stacks(tensors)
     if not groups:
         raise _no_recurrence(tensors, alike)
-    stacks = _distinct([read_stack(keys, tensors, alike) for keys in groups])
+    stacks = _distinct(read_stacks(groups, tensors, alike))
     check_nonlinearity(settings, stacks)
     facts = read_facts(checkpoint.config, checkpoint.metadata)
     dtype = request.dtype or (torch.float32 if request.device.type == "mps" else torch.float64)
     opening = Opening(text, checkpoint, request.device, dtype, settings, facts, alike)
     if len(stacks) > 1:
-        names = ", ".join(stack.name for stack in stacks)
+        names = listed(stack.name for stack in stacks)
         note = f"how {names} are joined is not stored in the file: each is run by itself"
         return _host(opening, stacks, notes=(note,))
     facts.check(stacks[0])
@@ -176,14 +176,20 @@ def _identity(
 
 
 def _distinct(stacks: list[Stack]) -> list[Stack]:
-    """The stacks with different names: where stripping made two alike, the prefix stays."""
+    """The stacks with different names: where stripping made two alike, the prefix stays.
+
+    Prefixes may be alike too once they are made safe to print: then the number tells them apart.
+    """
     often = Counter(stack.name for stack in stacks)
-    named: list[Stack] = []
+    named: dict[str, Stack] = {}
     for number, stack in enumerate(stacks):
         full = clean(stack.keys.prefix).rstrip("._") or f"{stack.name}_{number}"
         kind = "_cell" if stack.keys.is_cell and often[full] else ""
-        named.append(stack if often[stack.name] == 1 else replace(stack, name=full + kind))
-    return named
+        name = stack.name if often[stack.name] == 1 else full + kind
+        while name in named:
+            name = f"{name}_{number}"
+        named[name] = replace(stack, name=name)
+    return list(named.values())
 
 
 def _no_recurrence(tensors: Mapping[str, Tensor], alike: Sequence[str]) -> SourceError:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from memaudit.contracts import AbstractSubject
 from memaudit.errors import SourceError
+from memaudit_rnn.surroundings import listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +51,7 @@ class RnnHost(AbstractSubject):
         if len(self._parts) > 1:
             raise SourceError(
                 "E_UNSUPPORTED",
-                f"how the recurrent layers {', '.join(self._parts)} are joined is not known, "
+                f"how the recurrent layers {listed(self._parts)} are joined is not known, "
                 "so the model cannot be run as a whole",
                 hint="audit them one by one: subject.parts()",
                 source=self.identity.source,

@@ -11,16 +11,17 @@ from memaudit.errors import clean
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+#: One spelling per layer: other digits, zeros in front and a newline behind make another name.
 RECURRENT = re.compile(
     r"^(?P<prefix>(?:.*[._])?)(?P<role>weight|bias|w|b)_(?P<gate>ih|hh|hr)"
-    r"(?:_l(?P<layer>\d{1,3}))?(?P<reverse>_reverse)?$"
+    r"(?:_l(?P<layer>0|[1-9][0-9]{0,2}))?(?P<reverse>_reverse)?\Z"
 )
 #: Weight norm, spectral norm and parametrizations keep the plain name inside a longer one.
 PARAMETRIZED = re.compile(r"(?:^|[._])(?:weight|bias|w|b)_(?:ih|hh|hr)(?:[._]|$)")
 #: The stored original of a weight whose plain name holds what was computed from it.
 ORIGINAL = re.compile(
     r"^(?P<prefix>(?:.*?[._])??)(?:parametrizations\.)?(?P<name>(?:weight|bias|w|b)_(?:ih|hh|hr)"
-    r"(?:_l\d{1,3})?(?:_reverse)?)(?:_raw|_orig|_g|_v|\.original\d*)$"
+    r"(?:_l[0-9]{1,3})?(?:_reverse)?)(?:_raw|_orig|_g|_v|\.original[0-9]*)\Z"
 )
 #: Recurrent parameters of other families.
 FOREIGN = re.compile(
@@ -47,30 +48,19 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class StackKeys:
-    """The names of one recurrent stack: place → key in the checkpoint."""
+    """The names of one recurrent stack: place → key in the checkpoint.
+
+    `rivals` are pairs of keys that claim the same place.
+    """
 
     prefix: str
     is_cell: bool
     keys: dict[Place, str] = field(default_factory=dict)
+    rivals: list[tuple[str, str]] = field(default_factory=list)
 
     def name(self, fallback: str) -> str:
         """The stack's own name, without wrappers; the fallback when it has none."""
         return clean(WRAPPERS.sub("", self.prefix)).rstrip("._") or fallback
-
-    def originals(self, alike: Iterable[str]) -> list[tuple[str, str]]:
-        """The keys whose originals are stored too, beside them or in the module around.
-
-        Weight dropping keeps `weight_hh_l0_raw` around what it calls `module.weight_hh_l0`.
-        """
-        around = (self.prefix, self.prefix.removesuffix("module."))
-        matches = ((name, ORIGINAL.match(name)) for name in alike)
-        keys = set(self.keys.values())
-        return [
-            (key, name)
-            for name, match in matches
-            if match and match["prefix"] in around
-            if (key := self.prefix + match["name"]) in keys
-        ]
 
     def key(self, place: Place) -> str:
         """The key of a place, or what it would be called."""
@@ -91,7 +81,9 @@ def find_stacks(names: Iterable[str]) -> list[StackKeys]:
         stack = stacks.setdefault(
             (match["prefix"], is_cell), StackKeys(match["prefix"], is_cell=is_cell)
         )
-        stack.keys[place] = name
+        first = stack.keys.setdefault(place, name)
+        if first != name:
+            stack.rivals.append((first, name))
     return list(stacks.values())
 
 
@@ -103,3 +95,17 @@ def is_parametrized(name: str) -> bool:
 def lookalikes(names: Iterable[str]) -> list[str]:
     """The names that speak of a recurrence but are no plain weight of an RNN, GRU or LSTM."""
     return [name for name in names if is_parametrized(name) or FOREIGN.search(name)]
+
+
+def originals(alike: Iterable[str]) -> dict[str, list[str]]:
+    """Plain key → the stored originals that it may be computed from.
+
+    An original stands beside its plain key or in the module around: weight dropping keeps
+    `weight_hh_l0_raw` around what it calls `module.weight_hh_l0`.
+    """
+    found: dict[str, list[str]] = {}
+    for name in alike:
+        if match := ORIGINAL.match(name):
+            for inner in ("", "module."):
+                found.setdefault(f"{match['prefix']}{inner}{match['name']}", []).append(name)
+    return found

@@ -63,8 +63,9 @@ def _own_words(name: str, prefix: str) -> list[str]:
 
 def _unshared(name: str, prefix: str) -> str:
     """The name without the components and words that the prefix begins with too."""
-    ends = [match.end() for match in re.finditer(r"[._]", name)]
-    return name[max((end for end in ends if prefix.startswith(name[:end])), default=0) :]
+    pairs = enumerate(zip(name, prefix, strict=False))
+    alike = next((at for at, (a, b) in pairs if a != b), min(len(name), len(prefix)))
+    return name[1 + max(name.rfind(".", 0, alike), name.rfind("_", 0, alike)) :]
 
 
 def _words(text: str) -> list[str]:

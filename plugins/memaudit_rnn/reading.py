@@ -4,20 +4,52 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memaudit.errors import SourceError
-from memaudit_rnn.keys import Place, StackKeys
+from memaudit.errors import SourceError, clean
+from memaudit_rnn.keys import Place, StackKeys, originals
 from memaudit_rnn.stack import CELLS, Stack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from torch import Tensor
 
 
+#: A report of that many recurrent layers is read by nobody; real models have a few dozen.
+MOST_STACKS = 2000
+#: Names that a sentence may hold.
+SHOWN = 8
+
+
+def read_stacks(
+    groups: Sequence[StackKeys], tensors: Mapping[str, Tensor], alike: Sequence[str]
+) -> list[Stack]:
+    """The stacks behind all keys; E_LIMIT when there are far more than a model has."""
+    if len(groups) > MOST_STACKS:
+        raise SourceError(
+            "E_LIMIT",
+            f"{len(groups)} recurrent layers stand side by side; at most {MOST_STACKS} are audited",
+            hint="save the recurrent layers that matter in a file of their own",
+            stage="recognise",
+        )
+    sources = originals(alike)
+    return [_read(keys, tensors, alike, sources) for keys in groups]
+
+
 def read_stack(keys: StackKeys, tensors: Mapping[str, Tensor], alike: Iterable[str]) -> Stack:
     """The stack behind some keys, or E_WEIGHTS when their shapes contradict each other."""
+    names = tuple(alike)
+    return _read(keys, tensors, names, originals(names))
+
+
+def _read(
+    keys: StackKeys,
+    tensors: Mapping[str, Tensor],
+    alike: Sequence[str],
+    sources: Mapping[str, Sequence[str]],
+) -> Stack:
+    _refuse_rivals(keys)
     _require_floats(keys, tensors)
-    _refuse_copies(keys, alike)
+    _refuse_copies(keys, sources)
     first = Place("weight", "hh", 0)
     for place in (Place("weight", "ih", 0), first):
         if place not in keys.keys:
@@ -89,22 +121,35 @@ def _require_floats(keys: StackKeys, tensors: Mapping[str, Tensor]) -> None:
             )
 
 
-def _refuse_copies(keys: StackKeys, alike: Iterable[str]) -> None:
-    """Refuse weights that were computed from others in the file: dropping, norms."""
-    pairs = keys.originals(alike)
-    if pairs:
-        copies, originals = zip(*pairs, strict=True)
+def _refuse_rivals(keys: StackKeys) -> None:
+    """Refuse two keys for one place: which of them the model runs is not known."""
+    if keys.rivals:
+        first, second = keys.rivals[0]
         raise SourceError(
             "E_WEIGHTS",
-            f"{', '.join(copies[:8])} may be a computed copy of {', '.join(originals[:8])}",
+            f"{clean(first)} and {clean(second)} are two names for the same weights",
+            hint="remove the one that the model does not run",
+            stage="weights",
+        )
+
+
+def _refuse_copies(keys: StackKeys, sources: Mapping[str, Sequence[str]]) -> None:
+    """Refuse weights that were computed from others in the file: dropping, norms."""
+    pairs = [(key, name) for key in keys.keys.values() for name in sources.get(key, ())]
+    if pairs:
+        copies = list(dict.fromkeys(key for key, _ in pairs))[:SHOWN]
+        stored = [name for _, name in pairs][:SHOWN]
+        raise SourceError(
+            "E_WEIGHTS",
+            f"{', '.join(copies)} may be a computed copy of {', '.join(stored)}",
             hint="remove the parametrization (weight dropping, weight norm) before saving",
             stage="weights",
         )
 
 
 def _missing(keys: StackKeys, place: Place, alike: Iterable[str]) -> SourceError:
-    forms = [name for name in alike if name.startswith(keys.prefix.removesuffix("module."))][:8]
-    there = ", ".join(list(keys.keys.values())[:8])
+    forms = [name for name in alike if name.startswith(keys.prefix.removesuffix("module."))][:SHOWN]
+    there = ", ".join(list(keys.keys.values())[:SHOWN])
     hint = "the file is incomplete; save the whole state dict"
     if forms:
         there += f"; {', '.join(forms)} may be a parametrization of it"
@@ -125,7 +170,7 @@ def _contradiction(
 ) -> SourceError:
     facts = " and ".join(
         f"{keys.key(place)} {tuple(tensors[keys.key(place)].shape)}"
-        for place in dict.fromkeys(places)
+        for place in list(dict.fromkeys(places))[:SHOWN]
     )
     return SourceError(
         "E_WEIGHTS", f"the shapes contradict each other: {facts}; wanted: {wanted}", stage="weights"

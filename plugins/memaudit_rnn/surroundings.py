@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from memaudit_rnn.stack import Stack
 
-PARAMETER = re.compile(r"^(?:(?P<owner>.*)[._])?(?P<role>weight|bias|w|b)$")
+PARAMETER = re.compile(r"^(?:(?P<owner>.*)[._])?(?P<role>weight|bias|w|b)\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def layers_among(
     """The matrices outside the stacks, and the names of all other tensors that matter.
 
     Single numbers (temperatures, similarity scales) and empty tensors cannot hide a layer and are
-    left out.
+    left out. Two names for one parameter of a layer make no layer.
     """
     skipped = set(skip)
     free = {
@@ -72,9 +73,12 @@ def layers_among(
         if key not in skipped and tensor.is_floating_point() and tensor.numel()
     }
     roles = {key: match for key in free if (match := PARAMETER.match(key))}
+    doubled = _doubled(roles)
     biases = {m["owner"] or "": key for key, m in roles.items() if m["role"] in ("bias", "b")}
     layers: list[Layer] = []
     for key, tensor in free.items():
+        if key in doubled:
+            continue
         match = roles.get(key)
         owner = match["owner"] or "" if match and match["role"] in ("weight", "w") else key
         if tensor.ndim == 2 and (owner != key or says_table(key)):
@@ -83,23 +87,33 @@ def layers_among(
                 continue
             layers.append(Layer(owner, key, int(tensor.shape[0]), int(tensor.shape[1]), bias))
     placed = {key for layer in layers for key in layer.keys}
-    return layers, [k for k, v in free.items() if k not in placed and v.numel() > 1]
+    return layers, [
+        k for k, v in free.items() if k not in placed and (v.numel() > 1 or k in doubled)
+    ]
+
+
+def _doubled(roles: Mapping[str, re.Match[str]]) -> set[str]:
+    """The keys of every layer that has two names for its weight or for its bias."""
+    owners = {key: match["owner"] or "" for key, match in roles.items()}
+    often = Counter((owners[key], match["role"][0]) for key, match in roles.items())
+    return {key for key, owner in owners.items() if max(often[owner, "w"], often[owner, "b"]) > 1}
 
 
 def surround(stack: Stack, layers: list[Layer], others: list[str]) -> Surroundings:
     """Place every layer before or behind the stack, or say why that cannot be done."""
     if others:
         return Surroundings(whole=False, notes=(_unknown(_owners(others)),))
-    roles = {layer.name: _role(layer, stack) for layer in layers}
-    tables = [x for x in layers if roles[x.name] == "table"]
-    encoders = [x for x in layers if roles[x.name] == "encoder"]
-    heads = [x for x in layers if roles[x.name] == "head"]
-    unclear = [x for x in layers if roles[x.name] == "unclear"]
-    lost = [x for x in layers if roles[x.name] == "lost"]
+    roles = {layer.weight: _role(layer, stack) for layer in layers}
+    tables = [x for x in layers if roles[x.weight] == "table"]
+    encoders = [x for x in layers if roles[x.weight] == "encoder"]
+    heads = [x for x in layers if roles[x.weight] == "head"]
+    unclear = [x for x in layers if roles[x.weight] == "unclear"]
+    lost = [x for x in layers if roles[x.weight] == "lost"]
     front, behind = _chains(lost, encoders, heads)
     if len(heads) + len(behind) > 1:
         unclear += [x for x in heads if _by_custom(x, stack)]
-    unknown = [x.name for x in (*unclear, *lost) if (x in front) == (x in behind)]
+    ahead, after = set(front), set(behind)
+    unknown = [x.name for x in (*unclear, *lost) if (x in ahead) == (x in after)]
     before = [*tables, *encoders, *front]
     if unknown or len(before) > 1:
         return Surroundings(whole=False, notes=(_unknown(unknown or [x.name for x in before]),))
@@ -154,14 +168,22 @@ def _chains(
     lost: list[Layer], encoders: list[Layer], heads: list[Layer]
 ) -> tuple[list[Layer], list[Layer]]:
     """Which of the lost layers feed the encoders, and which follow the heads, by width."""
-    front: list[Layer] = []
-    behind: list[Layer] = []
-    for _ in lost:
-        inlets = {x.columns for x in (*encoders, *front)}
-        outlets = {x.rows for x in (*heads, *behind)}
-        front += [x for x in lost if x.rows in inlets and x not in front]
-        behind += [x for x in lost if x.columns in outlets and x not in behind]
-    return front, behind
+    inlets = _reached({x.columns for x in encoders}, [(x.rows, x.columns) for x in lost])
+    outlets = _reached({x.rows for x in heads}, [(x.columns, x.rows) for x in lost])
+    return [x for x in lost if x.rows in inlets], [x for x in lost if x.columns in outlets]
+
+
+def _reached(widths: set[int], steps: Iterable[tuple[int, int]]) -> set[int]:
+    """The widths that steps from one width to another lead to."""
+    ways: dict[int, set[int]] = {}
+    for start, end in steps:
+        ways.setdefault(start, set()).add(end)
+    reached, fresh = set(widths), list(widths)
+    while fresh:
+        new = ways.pop(fresh.pop(), set()) - reached
+        reached |= new
+        fresh += new
+    return reached
 
 
 def _unknown(names: list[str]) -> str:
@@ -177,8 +199,8 @@ def _owners(names: list[str]) -> list[str]:
     return list(dict.fromkeys((m and m["owner"]) or name for name, m in matches))
 
 
-def listed(names: Iterable[str], limit: int = 8) -> str:
+def listed(names: Iterable[str], limit: int = 8, joint: str = ", ") -> str:
     """At most `limit` names, then how many more there are."""
     every = list(names)
     more = f" and {len(every) - limit} more" if len(every) > limit else ""
-    return ", ".join(every[:limit]) + more
+    return joint.join(every[:limit]) + more

@@ -16,7 +16,8 @@ from memaudit.contracts import (
     AbstractSubject,
     Claim,
 )
-from memaudit.results import Assumption, Identity
+from memaudit.errors import ArgumentError
+from memaudit.results import Assumption, Finding, Identity
 
 FOREVER = 600
 
@@ -74,6 +75,23 @@ class ClaimHangsAndSwallows(Adapter):
 class ClaimIsNonsense(Adapter):
     def claim(self, source: Any) -> Any:
         return "certainly"
+
+
+class ClaimMovesTheWeights(Adapter):
+    def claim(self, source: Any) -> Any:
+        if source.module is not None:
+            for parameter in source.module.parameters():
+                parameter.data.zero_()
+
+
+class ClaimRunsOut(Adapter):
+    def claim(self, source: Any) -> Any:
+        raise MemoryError
+
+
+class ClaimComplains(Adapter):
+    def claim(self, source: Any) -> Any:
+        raise ArgumentError("not mine")
 
 
 class ClaimPrints(Adapter):
@@ -206,6 +224,11 @@ class QueryHangs(Query):
         return x
 
 
+class QueryRunsOut(Query):
+    def inputs(self, x: torch.Tensor, horizon: int) -> torch.Tensor:
+        raise MemoryError
+
+
 class QueryIsNan(Query):
     def inputs(self, x: torch.Tensor, horizon: int) -> torch.Tensor:
         return super().inputs(x, horizon) * float("nan")
@@ -294,6 +317,24 @@ class RuleRaisesLate(Rule):
         raise AttributeError("no such field")
 
 
+class RuleScribbles(Rule):
+    def check(self, report: Any) -> Any:
+        for curve in report.memory.values():
+            curve.values[:] = 7
+        report.memory.clear()
+        return []
+
+
+class RuleSpeaksForOthers(Rule):
+    def check(self, report: Any) -> Any:
+        return [Finding("MA103", "persistent-memory", "error", "trust me", "panic")]
+
+
+class RuleRunsOut(Rule):
+    def check(self, report: Any) -> Any:
+        raise MemoryError
+
+
 class RuleIsNonsense(Rule):
     def check(self, report: Any) -> Any:
         return [None]
@@ -303,6 +344,12 @@ class Form(AbstractReportFormat):
     name, summary, suffix = "stranger", "a page of a stranger", ".txt"
 
     def render(self, report: Any) -> str:
+        return "memory"
+
+
+class FormScribbles(Form):
+    def render(self, report: Any) -> str:
+        report.memory.clear()
         return "memory"
 
 

@@ -8,11 +8,21 @@ import pytest
 import torch
 
 from memaudit.errors import SourceError
-from memaudit.loading.access import Access, Limits
+from memaudit.loading.access import SAFE, Access, Limits
 from memaudit.loading.checkpoint import open_checkpoint
+from memaudit.loading.disk import budget
 from memaudit.loading.formats.archive import read_archive
+from memaudit.loading.formats.npy_header import LONGEST_HEADER, BadHeader, read_array_header
 from memaudit.loading.formats.zip_directory import find_directory, read_members
-from tests.loading.crooked_archives import ARRAYS, Part, archive, array, crooked, torch_parts
+from tests.loading.crooked_archives import (
+    ARRAYS,
+    Part,
+    archive,
+    array,
+    crooked,
+    header_only,
+    torch_parts,
+)
 
 CROOKED = crooked()
 
@@ -123,3 +133,73 @@ def test_strings_become_metadata_and_rows_of_strings_are_said(tmp_path):
     found = open_checkpoint(tmp_path / "m.npz")
     assert found.metadata == {"bytes": "abc", "text": "é€", "big": "x"}
     assert "arrays of text were left out: rows" in found.notes
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3), (1,) * 32])
+@pytest.mark.parametrize("dtype", ["<f4", ">f8", "|b1", "<c8", "|S3", ">U2", "<f2", "|u1", "|O"])
+def test_headers_are_read_as_numpy_reads_them(dtype, shape, order):
+    for version in ((1, 0), (2, 0)):
+        stream = io.BytesIO()
+        np.lib.format.write_array(stream, np.zeros(shape, dtype, order=order), version)
+        stream.seek(8)
+        read = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
+        ours = read_array_header(memoryview(stream.getvalue()))
+        assert (ours.shape, ours.fortran, ours.dtype) == read(stream)
+        assert ours.start == stream.tell()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (2L, 3L), }",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (2L,3), }   \n",
+        '{"shape": (2, 3), "fortran_order": False, "descr": "<f8"}',
+    ],
+)
+def test_headers_that_others_wrote_are_read(text):
+    found = read_array_header(memoryview(header_only(text)))
+    assert (found.shape, found.fortran, found.dtype) == ((2, 3), False, np.dtype("f8"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{'descr': " + "'' " * 3000 + "'<f4', 'fortran_order': False, 'shape': (0L,), }",
+        "{'descr': '' '<f4', 'fortran_order': False, 'shape': (0L,), }",
+        "{'descr': '<f4,<f4', 'fortran_order': False, 'shape': (1,), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (3), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (03,), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (3,)",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (3,), 'more': 1}",
+        "{'descr': '<f4', 'fortran_order': 0, 'shape': (3,)}",
+        "{'descr': '<f4', 'descr': '<f8', 'fortran_order': False, 'shape': (3,)}",
+        "{'descr': '<f4', 'shape': (3,)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}" + " " * LONGEST_HEADER,
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (" + "1," * 2000 + "}",
+        "",
+    ],
+)
+def test_a_header_that_numpy_never_writes_is_refused(text):
+    with pytest.raises(BadHeader):
+        read_array_header(memoryview(header_only(text)))
+
+
+def test_arrays_called_code_are_no_torchscript(tmp_path):
+    np.savez(tmp_path / "m.npz", **{"vq/code/kernel": np.ones(2), "code/constants": np.ones(1)})
+    assert list(open_checkpoint(tmp_path / "m.npz").tensors) == ["vq/code/kernel", "code/constants"]
+
+
+def test_a_packed_array_needs_room_for_its_bytes_and_its_tensor(monkeypatch):
+    numbers = {name: np.arange(1000.0) for name in "ab"}
+    stored, packed = io.BytesIO(), io.BytesIO()
+    np.savez(stored, **numbers)
+    np.savez_compressed(packed, **numbers)
+    size = sum(member.size for member in read_archive(stored.getvalue(), SAFE)[1])
+    monkeypatch.setattr(budget, "available_memory", lambda: size + size // 2 - 1)
+    read_archive(stored.getvalue(), SAFE)
+    with pytest.raises(SourceError) as caught:
+        read_archive(packed.getvalue(), SAFE)
+    assert caught.value.code == "E_LIMIT"
+    monkeypatch.setattr(budget, "available_memory", lambda: size + size // 2)
+    read_archive(packed.getvalue(), SAFE)

@@ -75,6 +75,15 @@ def test_what_fits_passes_and_what_does_not_is_said(monkeypatch):
         require_room(2 * GIGABYTE + 1, Access(), copies=2)
 
 
+def test_what_reading_takes_beside_the_weights_is_kept_free(monkeypatch):
+    monkeypatch.setattr(budget, "available_memory", lambda: 4 * GIGABYTE)
+    require_room(3 * GIGABYTE, Access(), beside=GIGABYTE)
+    with pytest.raises(SourceError, match=r"memory for 3.0 GB"):
+        require_room(3 * GIGABYTE + 1, Access(), beside=GIGABYTE)
+    with pytest.raises(SourceError, match="memory for 0 bytes"):
+        require_room(1, Access(), beside=5 * GIGABYTE)
+
+
 def test_the_user_may_say_more_or_less(monkeypatch):
     monkeypatch.setattr(budget, "available_memory", lambda: 4 * GIGABYTE)
     require_room(5 * GIGABYTE, Access(limits=Limits(max_bytes=5 * GIGABYTE)), copies=2)

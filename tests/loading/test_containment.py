@@ -211,3 +211,32 @@ def test_a_file_that_is_exchanged_while_it_is_opened_is_noticed(folder, outside,
     with pytest.raises(SourceError) as caught, open_within(folder, path.name):
         pass
     assert caught.value.code == "E_CHANGED"
+
+
+@pytest.mark.skipif(not os.path.isdir(containment._HANDLES), reason="the system does not say")
+def test_a_folder_that_is_exchanged_and_put_back_is_no_way_out(folder, tmp_path, monkeypatch):
+    """Every path is inside whenever it is resolved, and outside whenever it is used."""
+    inside, aside, outside = folder / "sub", folder / "aside", tmp_path / "outside"
+    for place in (inside, outside):
+        place.mkdir()
+        save_file({"w": torch.ones(2)}, place / "x")
+    (folder / "model.safetensors").symlink_to("sub/x")
+    resolve = os.path.realpath
+
+    def between(path, **options):
+        if aside.exists():
+            inside.unlink()
+            aside.rename(inside)
+        found = resolve(path, **options)
+        inside.rename(aside)
+        inside.symlink_to(outside)
+        return found
+
+    monkeypatch.setattr(os.path, "realpath", between)
+    with pytest.raises(SourceError) as caught, open_within(folder, "model.safetensors"):
+        pass
+    assert caught.value.code == "E_PATH"
+    assert "leads outside the folder" in caught.value.fact
+    monkeypatch.setattr(containment, "_HANDLES", str(tmp_path / "gone"))
+    with open_within(folder, "model.safetensors") as file:  # so far reach the names alone
+        assert os.path.samestat(file.stat, (outside / "x").stat())

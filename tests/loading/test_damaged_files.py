@@ -54,6 +54,20 @@ def test_one_flipped_bit_in_a_member_is_noticed(path, how):
         assert caught.value.code == "E_CORRUPT"
 
 
+def test_a_file_that_was_saved_without_checksums_is_called_that(path):
+    usual = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(compute_crc32=False)
+    try:
+        torch.save(WEIGHTS, path)
+    finally:
+        torch.serialization.set_crc32_options(usual)
+    with pytest.raises(SourceError) as caught:
+        open_checkpoint(path)
+    assert caught.value.code == "E_CORRUPT"
+    assert "saved without checksums, or is damaged" in caught.value.fact
+    assert "set_crc32_options(True)" in caught.value.hint
+
+
 @pytest.mark.parametrize("how", FORMATS)
 def test_every_truncation_is_refused(path, how):
     data = BYTES[how]

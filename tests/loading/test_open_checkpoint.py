@@ -8,6 +8,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from memaudit.errors import SourceError
+from memaudit.loading.access import Access
 from memaudit.loading.checkpoint import open_checkpoint
 
 
@@ -77,6 +79,65 @@ def test_a_config_beside_a_file_is_read_and_said(tmp_path, weights):
     assert checkpoint.config == {"hidden_size": 4}
     assert checkpoint.config_path == tmp_path / "config.json"
     assert "config.json beside the file was read" in checkpoint.notes
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("// a comment\n{}", "E_CONFIG"),
+        ("[]", "E_CONFIG"),
+        ('{"vocab_size": -1}', "E_CONFIG"),
+        ('{"hidden_size": 1000000000}', "E_LIMIT"),
+    ],
+)
+def test_an_odd_config_refuses_its_folder_but_no_file_that_is_named(tmp_path, weights, text, code):
+    write(tmp_path / "m.pt", weights, "torch")
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(SourceError) as caught:
+        open_checkpoint(tmp_path)
+    assert caught.value.code == code
+    checkpoint = open_checkpoint(tmp_path / "m.pt")
+    assert set(checkpoint.tensors) == set(weights)
+    assert (checkpoint.config, checkpoint.config_path) == ({}, None)
+    assert f"config.json beside the file was not read: {caught.value.fact}" in checkpoint.notes
+
+
+def test_quantized_weights_stay_refused_when_the_file_is_named(tmp_path, weights):
+    write(tmp_path / "m.pt", weights, "torch")
+    (tmp_path / "config.json").write_text('{"quantization_config": {"quant_method": "gptq"}}')
+    with pytest.raises(SourceError) as caught:
+        open_checkpoint(tmp_path / "m.pt")
+    assert caught.value.code == "E_UNSUPPORTED"
+
+
+def test_objects_in_a_numpy_archive_are_left_out_when_that_is_allowed(tmp_path, weights):
+    arrays = {name: tensor.numpy() for name, tensor in weights.items()}
+    np.savez(tmp_path / "m.npz", **arrays, settings=np.array({"hidden": 3}, dtype=object))
+    with pytest.raises(SourceError) as caught:
+        open_checkpoint(tmp_path / "m.npz")
+    assert caught.value.code == "E_UNSAFE_FORMAT"
+    checkpoint = open_checkpoint(tmp_path / "m.npz", Access(allow_pickle=True))
+    assert set(checkpoint.tensors) == set(weights)
+    assert "arrays of Python objects were left out: settings" in checkpoint.notes
+    assert "config.json beside the file was read" not in checkpoint.notes
+
+
+@pytest.mark.parametrize("target", ["..", "gone", "config.json"])
+def test_a_config_that_is_no_file_refuses_no_file_that_is_named(tmp_path, weights, target):
+    write(tmp_path / "m.pt", weights, "torch")
+    (tmp_path / "config.json").symlink_to(target)
+    with pytest.raises(SourceError):
+        open_checkpoint(tmp_path)
+    notes = open_checkpoint(tmp_path / "m.pt").notes
+    assert any(note.startswith("config.json beside the file was not read") for note in notes)
+
+
+def test_an_adapter_that_is_named_stays_refused(tmp_path, weights):
+    write(tmp_path / "adapter_model.safetensors", weights, "safetensors")
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(SourceError) as caught:
+        open_checkpoint(tmp_path / "adapter_model.safetensors")
+    assert caught.value.code == "E_UNSUPPORTED"
 
 
 def test_without_a_config_there_is_an_empty_one(tmp_path, weights):

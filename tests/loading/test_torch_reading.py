@@ -152,7 +152,8 @@ def test_objects_with_a_plain_meaning_become_plain(zipped, protocol):
         "bytes": b"abc",
         "complex": 1j,
     }
-    found, (note,) = read_torch(saved(content, zipped=zipped, protocol=protocol), access=INERT)
+    data = saved(content, zipped=zipped, protocol=protocol)
+    found, (note, lost) = read_torch(data, access=INERT)
     plain = {
         "namespace": {"a": 1, "path": "/a/b/c"},
         "simple": {"z": 3},
@@ -169,6 +170,8 @@ def test_objects_with_a_plain_meaning_become_plain(zipped, protocol):
         "dtype": "torch.float32",
     }
     assert same(plain, found)
+    named = lost.removeprefix("left out among the tensors: ").split(", ")
+    assert {name.partition(" ")[0] for name in named} == {*content} - {*plain}
     kinds = note.removeprefix("allow-pickle: ").partition(" made inert: ")[2].split(", ")
     assert note.startswith(f"allow-pickle: {len(kinds)} kinds of objects were made inert: ")
     assert {"argparse.Namespace (1)", f"{__name__}.Settings (2)", "functools.partial (1)"} < {

@@ -112,6 +112,14 @@ def test_names_in_notes_are_clean():
     assert notes == ("the weights are model; left out: x[31m",)
 
 
+def test_two_tensors_with_one_dotted_name_are_refused():
+    with pytest.raises(
+        SourceError, match=r"two tensors in the file have the name 'rnn\.w'"
+    ) as caught:
+        find_weights({"rnn": {"w": W}, "rnn.w": torch.zeros(3)})
+    assert caught.value.code == "E_CORRUPT"
+
+
 def test_lists_of_tensors_are_left_out_aloud():
     notes = find_weights({"w": W, "hidden": [W, W]}).notes
     assert notes == ("lists of unnamed tensors were left out: hidden",)

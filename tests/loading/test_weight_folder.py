@@ -23,6 +23,8 @@ def chosen(folder, *names):
         (["model.safetensors", "pytorch_model.bin", "model.pt"], "model.safetensors"),
         (["model.pt", "io.safetensors", "config.json", "meta.json"], "model.pt"),
         (["pytorch_model.bin", "optimizer.pt", "training_args.bin"], "pytorch_model.bin"),
+        (["pytorch_model_fsdp.bin", "sampler.bin", "sampler_1.bin"], "pytorch_model_fsdp.bin"),
+        (["sampler_net.bin"], "sampler_net.bin"),
         (["last.ckpt", "io.safetensors"], "last.ckpt"),
         (["ckpt.pth", "something.npz"], "ckpt.pth"),
         (["tiny.safetensors", "tiny.bin"], "tiny.safetensors"),

@@ -59,15 +59,22 @@ def test_a_large_tail_is_no_noise() -> None:
 
 def test_a_tail_that_came_to_rest_a_few_roundings_above_zero_is_the_floor() -> None:
     frozen = np.maximum(0.3 * 0.5**LAGS, 33 * EPS * 0.3)
-    assert noise_floor(frozen, 1e-18, EPS) == frozen[-1]
+    assert noise_floor(frozen, 1e-18, EPS, louder=0 * frozen) == frozen[-1]
+    assert noise_floor(frozen, 1e-18, EPS, louder=frozen / 4) == frozen[-1]
+
+
+def test_a_tail_that_louder_probes_show_as_well_is_a_memory_however_small() -> None:
+    frozen = np.maximum(0.3 * 0.5**LAGS, 33 * EPS * 0.3)
+    assert noise_floor(frozen, 1e-18, EPS, louder=frozen) == 1e-18
+    assert noise_floor(frozen, 1e-18, EPS) == 1e-18
 
 
 @pytest.mark.parametrize("level", [1e-3, 1e-9, 1e-12])
 def test_a_constant_memory_above_that_is_a_memory(level: float) -> None:
     constant = np.maximum(0.3 * 0.5**LAGS, level)
-    assert noise_floor(constant, 1e-18, EPS) == 1e-18
+    assert noise_floor(constant, 1e-18, EPS, louder=0 * constant) == 1e-18
 
 
 def test_in_half_precision_a_constant_tail_is_a_memory() -> None:
     constant = np.maximum(0.3 * 0.5**LAGS, 0.01)
-    assert noise_floor(constant, 1e-5, 2.0**-8) == 1e-5
+    assert noise_floor(constant, 1e-5, 2.0**-8, louder=0 * constant) == 1e-5

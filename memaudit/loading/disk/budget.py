@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 _UNITS = ("bytes", "KB", "MB", "GB", "TB")
 
 
-def require_room(size: int, access: Access, *, copies: int = 1) -> None:
+def require_room(size: int, access: Access, *, copies: int = 1, beside: int = 0) -> None:
     """Raise E_LIMIT when a source's weights have more bytes than may be opened.
 
     Unless the user says how many, it is the memory of this machine, shared between the `copies`
-    that are alive at once while the source is read.
+    that are alive at once while the source is read, less the bytes that reading takes `beside`.
     """
     stated = access.limits.max_bytes
-    most = stated or available_memory() // copies
+    most = stated or max(available_memory() // copies - beside, 0)
     if size <= most:
         return
     fits = "the limit is" if stated else "this machine has memory for"

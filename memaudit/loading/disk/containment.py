@@ -29,6 +29,8 @@ _SNAPSHOT = re.compile(r"(?P<cache>.*)/(?P<repo>models--[^/]+)/snapshots/[^/]+(?
 #: Where that client puts what several repositories share, beneath a folder with this marker.
 _SHARED_BLOB = re.compile(r"(?P<start>[0-9a-f]{2})/(?P=start)[0-9a-f]{62}")
 _SHARED_MARKER = ".huggingface-shared-blobs"
+#: Where Linux shows what a process has open.
+_HANDLES = "/proc/self/fd"
 _OWN_HINT = "give the file itself instead of the folder, or put a copy in its place"
 
 
@@ -49,10 +51,12 @@ def open_within(folder: Path, name: str) -> Iterator[RegularFile]:
     """Open what `within` allows.
 
     What was opened is compared with what was allowed, not the name that leads there: a file that
-    is exchanged for a link in between is seen.
+    is exchanged for a link in between is seen. Where the system tells the place of an open file,
+    that is judged as well, whatever was exchanged on the way and put back again.
     """
     path = folder / plain_name(name)
     _contained(folder, path)
+    root = _opened_folder(folder)
     with open_regular(path) as file:
         if not os.path.samestat(file.stat, _contained(folder, path)):
             raise SourceError(
@@ -61,6 +65,9 @@ def open_within(folder: Path, name: str) -> Iterator[RegularFile]:
                 hint="let nobody write into the folder, and open it again",
                 stage="open",
             )
+        if root:
+            real = _opened_place(file.handle)
+            _require_inside(path.name, root=root, real=real, found=file.stat)
         yield file
 
 
@@ -95,12 +102,38 @@ def _contained(folder: Path, path: Path) -> os.stat_result:
     except (OSError, ValueError) as error:
         raise reading_failed(error) from None
     require_regular(found.st_mode, name=path.name)
+    _require_inside(path.name, root=root, real=real, found=found)
+    return found
+
+
+def _opened_folder(folder: Path) -> str:
+    """Where a folder is, by the system's own word; empty on a system that does not say."""
+    if not os.path.isdir(_HANDLES):
+        return ""
+    try:
+        handle = os.open(folder, getattr(os, "O_PATH", os.O_RDONLY))
+    except OSError as error:
+        raise reading_failed(error) from None
+    try:
+        return _opened_place(handle)
+    finally:
+        os.close(handle)
+
+
+def _opened_place(handle: int) -> str:
+    """The path of what is open, by the system's own word; empty where it does not say."""
+    try:
+        return os.readlink(f"{_HANDLES}/{handle}")
+    except OSError:
+        return ""
+
+
+def _require_inside(name: str, *, root: str, real: str, found: os.stat_result) -> None:
     snapshot = _SNAPSHOT.fullmatch(Path(root).as_posix())
     if not _beneath(real, root) and not (snapshot and _is_blob(Path(real), snapshot)):
-        raise _outside(path.name, "leads outside the folder")
+        raise _outside(name, "leads outside the folder")
     if found.st_nlink > 1 and not snapshot:
-        raise _outside(path.name, "has a second hard link, which may lie outside the folder")
-    return found
+        raise _outside(name, "has a second hard link, which may lie outside the folder")
 
 
 def _beneath(real: str, root: str) -> bool:

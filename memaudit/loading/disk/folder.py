@@ -25,7 +25,7 @@ _MODEL_STEMS = (
     frozenset({"checkpoint", "ckpt", "last", "params", "state_dict", "weights"}),
 )
 _BESIDE_THE_MODEL = re.compile(
-    r"optim|sched|scaler|rng_state|training_args|(^|_)opt(_|$)|^adapter_"
+    r"optim|sched|scaler|rng_state|training_args|(^|_)opt(_|$)|^adapter_|^sampler(_\d+)?\."
 )
 _EXPORT = "save the weights as model.safetensors"
 

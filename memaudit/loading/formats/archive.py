@@ -41,8 +41,7 @@ def read_archive(data: bytes, access: Access) -> tuple[str, tuple[Member, ...]]:
         _check_packing(members, access, compressed=found == "npz")
         if found == "torch":
             _check_torch_names([member.name for member in members])
-        for member in members:
-            _check_sum(data, member)
+        _check_sums(data, members)
     except SealedArchive:
         hint = "unpack it with its password, and save the weights again"
         raise _refusal("E_UNSUPPORTED", "the zip archive is encrypted", hint=hint) from None
@@ -89,6 +88,8 @@ def _members(data: bytes, access: Access) -> tuple[Member, ...]:
 
 
 def _format(names: Sequence[str]) -> str:
+    if names and all(name.endswith(".npy") for name in names):
+        return "npz"  # its names are those of arrays: code/kernel is one
     ends = {name.partition("/")[2] or name for name in names}
     if "constants.pkl" in ends or any(end.startswith("code/") for end in ends):
         raise _code("a TorchScript archive")
@@ -98,8 +99,6 @@ def _format(names: Sequence[str]) -> str:
         raise _code("a .keras archive")
     if any(end.startswith(("archive_format", "serialized_exported_program")) for end in ends):
         raise _code("a torch.export archive")
-    if names and all(name.endswith(".npy") for name in names):
-        return "npz"
     raise _refusal(
         "E_UNSUPPORTED",
         "this is a zip archive without a checkpoint in it",
@@ -123,7 +122,9 @@ def _check_packing(members: Sequence[Member], access: Access, *, compressed: boo
             f"the archive would unpack from {human_size(packed)} to {human_size(size)}",
             hint="such growth is no trained model; save it without compression",
         )
-    require_room(size, access)
+    # A packed member is in memory twice while its tensor is made.
+    twice = max((m.size for m in members if m.method != STORED), default=0)
+    require_room(size, access, beside=twice)
 
 
 def _check_torch_names(names: Sequence[str]) -> None:
@@ -137,16 +138,29 @@ def _check_torch_names(names: Sequence[str]) -> None:
             raise BadArchive("holds a member that torch.save never writes")
 
 
-def _check_sum(data: bytes, member: Member) -> None:
+def _check_sums(data: bytes, members: Sequence[Member]) -> None:
+    wrong = [member for member in members if _sum(data, member) != member.checksum]
+    if not wrong:
+        return
+    filled = [member for member in members if member.size]
+    if len(filled) > 1 and len(wrong) == len(filled) and not any(m.checksum for m in wrong):
+        raise _refusal(
+            "E_CORRUPT",
+            "the file was saved without checksums, or is damaged: no member has the right one",
+            hint="save it again with checksums: torch.serialization.set_crc32_options(True)",
+        )
+    raise _refusal(
+        "E_CORRUPT",
+        f"the checksum of {clean(wrong[0].name[:1000])} is wrong: the file is damaged",
+        hint=_AGAIN,
+    )
+
+
+def _sum(data: bytes, member: Member) -> int:
     total = 0
     for piece in unpacked(data, member):
         total = zlib.crc32(piece, total)
-    if total != member.checksum:
-        raise _refusal(
-            "E_CORRUPT",
-            f"the checksum of {clean(member.name[:1000])} is wrong: the file is damaged",
-            hint=f"{_AGAIN}; if it was saved without checksums, save it with them",
-        )
+    return total
 
 
 def _code(what: str) -> SourceError:

@@ -17,12 +17,16 @@ SAFETENSORS_HINT = (
 CODE_HINT = (
     f"such files carry code and are not opened; load it where it was made and {SAFETENSORS_HINT}"
 )
+ARRAYS_HINT = (
+    "such files can carry code and are not opened; load it where it was made and save the weights "
+    "alone, as safetensors or by numpy.savez under the names of the torch layers"
+)
 
 _PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in (2, 3, 4, 5))
 
 #: offset, bytes, code, what it is, next step.
 _FOREIGN = (
-    (0, b"\x89HDF\r\n\x1a\n", "E_UNSAFE_FORMAT", "an HDF5 file (.h5, Keras)", CODE_HINT),
+    (0, b"\x89HDF\r\n\x1a\n", "E_UNSAFE_FORMAT", "an HDF5 file (.h5, Keras)", ARRAYS_HINT),
     (0, b"GGUF", "E_UNSUPPORTED", "a GGUF file", "give the original safetensors checkpoint"),
     (4, b"TFL3", "E_UNSUPPORTED", "a TFLite file", "give the original checkpoint"),
     (0, b"\x93NUMPY", "E_UNSUPPORTED", "a single numpy array", "save named arrays with np.savez"),
@@ -79,11 +83,11 @@ def _refuse_text(data: bytes) -> None:
 def _refuse_foreign(data: bytes, *, suffix: str) -> None:
     found = [row[2:] for row in _FOREIGN if data[row[0] : row[0] + len(row[1])] == row[1]]
     if not found and suffix in (".h5", ".hdf5", ".keras"):
-        found.append(("E_UNSAFE_FORMAT", "a Keras file", CODE_HINT))
+        found.append(("E_UNSAFE_FORMAT", "a Keras file", ARRAYS_HINT))
     if not found and suffix == ".pb":
-        found.append(("E_UNSAFE_FORMAT", "a TensorFlow graph", CODE_HINT))
+        found.append(("E_UNSAFE_FORMAT", "a TensorFlow graph", ARRAYS_HINT))
     if not found and (suffix == ".onnx" or _looks_like_onnx(data)):
-        found.append(("E_UNSAFE_FORMAT", "an ONNX graph", CODE_HINT))
+        found.append(("E_UNSAFE_FORMAT", "an ONNX graph", ARRAYS_HINT))
     if not found and suffix == ".msgpack":
         hint = "save the parameters as .npz or .safetensors"
         found.append(("E_UNSUPPORTED", "a msgpack file (Flax)", hint))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import tokenize
-import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,100 +10,104 @@ import torch
 from memaudit.errors import SourceError, clean
 from memaudit.loading.disk.regular_file import out_of_memory
 from memaudit.loading.formats.archive import unpacked
+from memaudit.loading.formats.npy_header import (
+    ArrayHeader,
+    BadHeader,
+    RecordHeader,
+    read_array_header,
+)
 from memaudit.loading.formats.shapes import count_bytes
-from memaudit.loading.formats.zip_directory import BadArchive
+from memaudit.loading.formats.zip_directory import STORED, BadArchive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memaudit.loading.formats.zip_directory import Member
 
-#: What numpy's header parser was seen to raise.
-_DAMAGE = (
-    AttributeError,
-    EOFError,
-    LookupError,
-    MemoryError,
-    OverflowError,
-    RecursionError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-    tokenize.TokenError,
-)
-#: The header's own limit in numpy is 10 000 characters.
-_LONGEST_HEADER = 1 << 14
 _LONGEST_TEXT = 20_000
 _NUMBERS, _TEXT = "biufc", "US"
 
 
 def read_npz(
-    data: bytes, members: Sequence[Member]
+    data: bytes, members: Sequence[Member], *, allow_pickle: bool = False
 ) -> tuple[dict[str, torch.Tensor], dict[str, str], list[str]]:
-    """The numeric arrays in file order, single strings as metadata, and notes on the rest."""
+    """The numeric arrays in file order, single strings as metadata, and notes on the rest.
+
+    Arrays of Python objects are pickles: refused, or left out when the user allows that.
+    """
     tensors: dict[str, torch.Tensor] = {}
     metadata: dict[str, str] = {}
     left_out: list[str] = []
+    objects: list[str] = []
     for member in members:
         name = member.name.removesuffix(".npy")
         body = _bytes(data, member)
-        shape, fortran, dtype, start = _header(name, body)
-        if dtype.kind in _NUMBERS:
-            tensors[name] = _tensor(name, body[start:], shape, dtype, fortran=fortran)
-        elif not shape and dtype.itemsize <= _LONGEST_TEXT:
-            metadata[name] = _string(name, body[start:], dtype)
+        try:
+            header = _header(name, body)
+        except SourceError as error:
+            if error.code != "E_UNSAFE_FORMAT" or not allow_pickle:
+                raise
+            objects.append(clean(name[:1000], limit=120))
+            continue
+        if header.dtype.kind in _NUMBERS:
+            tensors[name] = _tensor(name, body[header.start :], header)
+        elif not header.shape and header.dtype.itemsize <= _LONGEST_TEXT:
+            metadata[name] = _string(name, body[header.start :], header.dtype)
         else:
             left_out.append(clean(name[:1000], limit=120))
-    more = f" and {len(left_out) - 8} more" if len(left_out) > 8 else ""
-    notes = [f"arrays of text were left out: {', '.join(left_out[:8])}{more}"] if left_out else []
+        del body  # before the next one is unpacked
+    told = (("text", left_out), ("Python objects", objects))
+    notes = [f"arrays of {what} were left out: {_listed(names)}" for what, names in told if names]
     return tensors, metadata, notes
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def _bytes(data: bytes, member: Member) -> memoryview:
     """The member's bytes: a view of those that are there, unless they are packed."""
+    if member.method == STORED:
+        return memoryview(data)[member.start : member.end]
     try:
-        pieces = list(unpacked(data, member))
-        return memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        whole = memoryview(bytearray(member.size))
+        at = 0
+        for piece in unpacked(data, member):
+            whole[at : at + len(piece)] = piece
+            at += len(piece)
     except MemoryError:
         raise out_of_memory() from None
     except BadArchive:
         raise _damaged(member.name) from None
+    return whole
 
 
-def _header(name: str, body: memoryview) -> tuple[tuple[int, ...], bool, np.dtype, int]:
-    """Shape, order, dtype and where the numbers begin.
-
-    Refuses Python objects, and shapes that do not fit the bytes that are there.
-    """
-    stream = io.BytesIO(body[:_LONGEST_HEADER])
+def _header(name: str, body: memoryview) -> ArrayHeader:
+    """Refuses Python objects, and shapes that do not fit the bytes that are there."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # headers written by Python 2 are read with a warning
-            version = np.lib.format.read_magic(stream)
-            read = {
-                (1, 0): np.lib.format.read_array_header_1_0,
-                (2, 0): np.lib.format.read_array_header_2_0,
-            }[version]
-            shape, fortran, dtype = read(stream)
-    except _DAMAGE:
+        header = read_array_header(body)
+    except BadHeader:
         raise _damaged(name) from None
-    start = stream.tell()
+    except RecordHeader as error:
+        if error.objects:
+            raise _objects(name) from None
+        raise _refusal("E_UNSUPPORTED", name, "holds records") from None
+    dtype = header.dtype
     if dtype.hasobject:
-        raise _refusal("E_UNSAFE_FORMAT", name, "holds pickled Python objects")
-    if dtype.kind not in _NUMBERS + _TEXT or dtype.subdtype is not None:
+        raise _objects(name)
+    if dtype.kind not in _NUMBERS + _TEXT:
         raise _refusal("E_UNSUPPORTED", name, f"has the dtype {clean(dtype, limit=80)}")
-    if count_bytes(shape, dtype.itemsize) != len(body) - start:
+    if count_bytes(header.shape, dtype.itemsize) != len(body) - header.start:
         raise _damaged(name)
-    return shape, fortran, dtype, start
+    return header
 
 
-def _tensor(
-    name: str, body: memoryview, shape: tuple[int, ...], dtype: np.dtype, *, fortran: bool
-) -> torch.Tensor:
+def _tensor(name: str, body: memoryview, header: ArrayHeader) -> torch.Tensor:
     """A copy of its own, in this machine's byte order and in rows."""
+    dtype = header.dtype
     try:
         flat = np.frombuffer(body, dtype) if len(body) else np.empty(0, dtype)
-        array = flat.reshape(shape, order="F" if fortran else "C")
+        array = flat.reshape(header.shape, order="F" if header.fortran else "C")
         native = np.array(array, dtype=dtype.newbyteorder("="), order="C")
     except MemoryError:
         raise out_of_memory() from None
@@ -135,6 +136,12 @@ def _damaged(name: str) -> SourceError:
         f"the array {clean(name[:1000], limit=120)!r} is cut short or damaged",
         hint="copy or download the file again",
         stage="open",
+    )
+
+
+def _objects(name: str) -> SourceError:
+    return _refusal(
+        "E_UNSAFE_FORMAT", name, "holds pickled Python objects (--allow-pickle leaves it out)"
     )
 
 

@@ -13,6 +13,7 @@ from memaudit.loading.pickles.inert_numpy import Array
 from memaudit.loading.pickles.inert_objects import LEFT_OUT, plain_meaning
 from memaudit.loading.pickles.inert_tensors import dotted, tensor_record
 from memaudit.loading.pickles.machine import Machine
+from memaudit.loading.pickles.names import is_plain
 from memaudit.loading.pickles.reading import Budget, damaged, unwarned
 from memaudit.loading.pickles.refusals import foreign, refuse_code, refuse_empty, refuse_objects
 
@@ -33,7 +34,7 @@ LARGEST_INTEGER = 1 << 63
 PARTS_PER_TENSOR = 16
 PARTS_PER_CONTAINER = 4
 MOST_LOST = 20
-_NUMBERS = (bool, int, float)
+LONGEST_KIND = 200
 _OBJECTS = (Made, Named)
 _NESTED = (*_OBJECTS, Pairs, list, tuple, Array)
 
@@ -43,7 +44,8 @@ def describe(pickles: Sequence[bytes], *, inert: bool, max_tensors: int) -> dict
 
     Foreign objects are refused unless `inert`; what would run code is refused always. In the tree
     a value stands for itself, ["d", pairs] is a dictionary, ["l", items] a list, ["t", i] the i-th
-    tensor, ["a", i] the i-th array, and ["x"] something that was left out.
+    tensor, ["a", i] the i-th array, and ["x"] something that was left out. A key that is neither
+    text nor a number is ["k", kind].
     """
     machine = Machine(Budget(max_tensors))
     try:
@@ -101,9 +103,10 @@ class _Writer:
     def node(self, value: Any, path: Place, depth: int) -> Any:
         """One value; `path` names it in errors."""
         self._spend(1)
-        if value is None or isinstance(value, _NUMBERS):
-            whole = isinstance(value, int) and abs(value) >= LARGEST_INTEGER
-            return ["x"] if whole else value
+        if value is None or isinstance(value, float):
+            return value
+        if isinstance(value, int):
+            return value if _is_small(value) else ["x"]
         if isinstance(value, str):
             self._spend(min(len(value), LONGEST_TEXT) // 8)
             return value if len(value) <= LONGEST_TEXT else ["x"]
@@ -142,21 +145,30 @@ class _Writer:
         return ["l", [self.node(v, (path, i), depth) for i, v in enumerate(value)]]
 
     def _dictionary(self, value: Pairs, path: Place, depth: int) -> list[Any]:
-        named = [(key, v) for key, v in value.pairs if self._can_name(key)]
-        pairs = [[key, self.node(v, (path, key), depth)] for key, v in named]
-        if any(isinstance(node, list) and node[0] == "t" for _, node in pairs):
-            lost = [
-                (key, v) for (key, v), (_, node) in zip(named, pairs, strict=True) if node == ["x"]
-            ]
-            self.lost += [[dotted((path, key)), _kind(v)] for key, v in lost[:MOST_LOST]]
+        pairs: list[list[Any]] = []
+        lost: list[list[str]] = []
+        for given, part in value.pairs:
+            key = self._key(given)
+            named = not isinstance(key, list)
+            node = self.node(part, (path, key if named else f"({key[1]})"), depth)
+            if named or (isinstance(node, list) and node != ["x"]):
+                pairs.append([key, node])
+            if named and node == ["x"] and len(lost) < MOST_LOST:
+                lost.append([dotted((path, key)), _kind(part)])
+        if any(isinstance(node, list) and node[0] in ("t", "a") for _, node in pairs):
+            self.lost += lost
+            if any(isinstance(key, Made) and _may_be_text(key) for key, _ in value.pairs):
+                raise damaged("a name of a tensor in the file is to be computed")
         return ["d", pairs]
 
-    def _can_name(self, key: Any) -> bool:
-        """Whether a key is text or a small number; nothing else can name a tensor or a setting."""
+    def _key(self, key: Any) -> Any:
+        """A key that can name a tensor or a setting; of any other one, ["k", kind] remains."""
         if isinstance(key, str):
             self._spend(min(len(key), LONGEST_TEXT) // 8)
-            return len(key) <= LONGEST_TEXT
-        return key is None or (isinstance(key, int) and abs(key) < LARGEST_INTEGER)
+            return key if len(key) <= LONGEST_TEXT else ["k", "text of great length"]
+        if key is None or (isinstance(key, int) and _is_small(key)):
+            return key
+        return ["k", _kind(key)[:LONGEST_KIND]]
 
     def _tensor(self, record: list[Any]) -> list[Any]:
         self.tensors.append(record)
@@ -179,6 +191,15 @@ class _Writer:
         self._left -= parts
         if self._left < 0:
             raise _limit("the containers in the file unfold into more parts than a model has")
+
+
+def _is_small(value: int) -> bool:
+    return -LARGEST_INTEGER < value < LARGEST_INTEGER
+
+
+def _may_be_text(key: Made) -> bool:
+    """Whether a call as a key may give text, without a foreign object being named."""
+    return is_plain(key.name) and key.name not in ("_codecs.encode", "builtins.bytes")
 
 
 def _kind(value: Any) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memaudit.loading.pickles.inert import Made
+from memaudit.loading.pickles.reading import damaged
 
 _MODULE = re.compile(r"numpy\.(_core|core)\.(multiarray|numeric)\.(\w+)")
 #: Code of a dtype → its name in torch, and its letter for `struct`.
@@ -37,6 +38,9 @@ def numpy_value(made: Made) -> Array | int | float | bool | None:
     known = _MODULE.fullmatch(made.name)
     if known is None or not isinstance(made.arguments, tuple):
         return None
+    refilled = made.state is not None and known[3] != "_reconstruct"
+    if refilled or made.pairs is not None or made.items is not None:
+        raise damaged("an array in the file changes after it was made")
     if known[3] == "scalar" and len(made.arguments) == 2:
         return _scalar(*made.arguments)
     if known[3] == "_reconstruct" and isinstance(made.state, tuple) and len(made.state) == 5:
@@ -59,6 +63,8 @@ def raw_bytes(value: Any) -> bytes | None:
                     return text.encode("latin-1")
                 except UnicodeEncodeError:
                     return None
+    if isinstance(value, Made) and value.name == "builtins.bytes" and value.arguments == ():
+        return b""
     return None
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from memaudit.errors import SourceError
+from memaudit.loading.formats.magic import SAFETENSORS_HINT
 from memaudit.loading.pickles.inert import Made, Named, Pairs
 from memaudit.loading.pickles.inert_numpy import numpy_value
 
 #: What has no plain meaning; it is left out.
 LEFT_OUT = object()
-_DICTS = re.compile(r"collections\.(OrderedDict|defaultdict|Counter)|builtins\.dict")
-_LISTS = re.compile(r"builtins\.(list|tuple|set|frozenset)|collections\.deque")
+#: Dictionaries and lists of Python, which are filled by being called or item by item.
+DICTS = re.compile(r"collections\.(OrderedDict|defaultdict|Counter)|builtins\.dict")
+LISTS = re.compile(r"builtins\.(list|tuple|set|frozenset)|collections\.deque")
 _NAMESPACES = ("argparse.Namespace", "types.SimpleNamespace")
 _PATHS = re.compile(r"pathlib\.(_local\.)?(Pure)?(Posix|Windows)?Path")
 _OMEGACONF = re.compile(
@@ -45,23 +48,41 @@ def plain_meaning(value: Made | Named) -> Any:
     return _container(value)
 
 
+def reads_state(name: str) -> bool:
+    """Whether the meaning of an object is in the state that it was given."""
+    return name in _NAMESPACES or _OMEGACONF.fullmatch(name) is not None
+
+
 def _container(value: Made) -> Any:
     """Dictionaries and lists, and what was derived from them: they are filled item by item."""
+    if DICTS.fullmatch(value.name):
+        return Pairs([*_given_pairs(value), *(value.pairs or ())])
     given = value.arguments[0] if isinstance(value.arguments, tuple) and value.arguments else None
-    if _DICTS.fullmatch(value.name):
-        return Pairs([*_pairs(given), *(value.pairs or ())])
-    if _LISTS.fullmatch(value.name):
+    if LISTS.fullmatch(value.name):
         return [*(given if isinstance(given, list | tuple) else ()), *(value.items or ())]
     if value.pairs is not None and value.items is None:
         return Pairs(value.pairs)
     return LEFT_OUT if value.items is None or value.pairs is not None else value.items
 
 
-def _pairs(given: Any) -> list[tuple[Any, Any]]:
-    if isinstance(given, Pairs):
-        return given.pairs
-    listed = given if isinstance(given, list) else []
-    return [tuple(pair) for pair in listed if isinstance(pair, list | tuple) and len(pair) == 2]
+def _given_pairs(value: Made) -> list[tuple[Any, Any]]:
+    """What a dictionary is made of: a dictionary, or a list of pairs; a default comes before."""
+    given = value.arguments
+    if value.name == "collections.defaultdict" and isinstance(given, tuple):
+        given = given[1:]
+    match given:
+        case ():
+            return []
+        case (Pairs(pairs),):
+            return pairs
+        case ([*listed],) if value.name != "collections.Counter" and all(map(_is_pair, listed)):
+            return [(key, part) for key, part in listed]
+    fact = "a dictionary in the file is made in a way that memaudit does not know"
+    raise SourceError("E_UNSUPPORTED", fact, hint=SAFETENSORS_HINT, stage="open")
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) == 2
 
 
 def _omegaconf(state: Any) -> Any:

@@ -9,18 +9,17 @@ from memaudit.errors import SourceError, clean
 from memaudit.loading.pickles.inert import Made, Named, Pairs
 from memaudit.loading.pickles.reading import damaged
 from memaudit.loading.pickles.storage_types import Stored, dtype_of
+from memaudit.loading.pickles.tensor_attributes import changes_tensor
 
-_DENSE = ("torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2")
-_TYPED = "torch._utils._rebuild_tensor_v3"
-_SUBCLASS = "torch._tensor._rebuild_from_type_v2"
+DENSE = ("torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2")
+TYPED = "torch._utils._rebuild_tensor_v3"
+SUBCLASS = "torch._tensor._rebuild_from_type_v2"
 #: Calls whose first argument is the tensor itself.
-_WRAPPERS = (
-    "torch._utils._rebuild_parameter",
-    "torch._utils._rebuild_parameter_with_state",
-    "torch._utils._rebuild_device_tensor_from_cpu_tensor",
-)
+_WITH_STATE = "torch._utils._rebuild_parameter_with_state"
+_CONVERTED = "torch._utils._rebuild_device_tensor_from_cpu_tensor"
+_WRAPPERS = ("torch._utils._rebuild_parameter", _WITH_STATE, _CONVERTED)
 #: A parameter of a subclass of a tensor is wrapped twice.
-_DEEPEST_WRAPPING = 4
+DEEPEST_WRAPPING = 4
 _ODD = {
     "torch._utils._rebuild_sparse_tensor": ("E_UNSUPPORTED", "is not strided (it is sparse)"),
     "torch._utils._rebuild_sparse_csr_tensor": ("E_UNSUPPORTED", "is not strided (it is sparse)"),
@@ -31,7 +30,8 @@ _ODD = {
         "holds no numbers (device meta)",
     ),
 }
-
+_REBUILDERS = (*DENSE, TYPED, SUBCLASS, *_WRAPPERS)
+MOST_DIMENSIONS = 64
 
 #: Where in a tree something stands: the place of its container and its key there.
 Place: TypeAlias = "tuple[Place, Any] | None"
@@ -53,20 +53,30 @@ class Record:
 
 def tensor_record(made: Made, path: Place) -> Record | None:
     """The tensor that a call would have rebuilt; None when the call is about something else."""
-    for _ in range(_DEEPEST_WRAPPING):
-        arguments = made.arguments
-        if made.name in _ODD:
-            raise _odd(path, *_ODD[made.name])
-        if made.name in _DENSE or made.name == _TYPED:
-            return _record(arguments, typed=made.name == _TYPED)
+    dtypes: list[Any] = []
+    for _ in range(DEEPEST_WRAPPING):
+        name, arguments = made.name, made.arguments
+        if name in _ODD:
+            raise _odd(path, *_ODD[name])
+        if name not in _REBUILDERS:
+            return None
+        if made.state is not None or made.pairs is not None or made.items is not None:
+            raise _odd(path, "E_UNSUPPORTED", "changes after it was made")
+        if name in DENSE or name == TYPED:
+            record = _record(arguments, typed=name == TYPED)
+            if any(dtype != record.dtype for dtype in dtypes):
+                raise _odd(path, "E_UNSUPPORTED", "is to be converted to another dtype")
+            return record
         if not isinstance(arguments, tuple) or not arguments:
             return None
-        if made.name == _SUBCLASS:
-            made = _as_plain(arguments)
-        elif made.name in _WRAPPERS and isinstance(arguments[0], Made):
-            made = arguments[0]
-        else:
+        if name in (SUBCLASS, _WITH_STATE) and changes_tensor(arguments[3:]):
+            raise _odd(path, "E_UNSUPPORTED", "has attributes that would change it")
+        if name == _CONVERTED:
+            dtypes.append(_target(arguments))
+        inner = _as_plain(arguments) if name == SUBCLASS else arguments[0]
+        if not isinstance(inner, Made):
             return None
+        made = inner
     raise damaged()
 
 
@@ -87,10 +97,21 @@ def _odd(path: Place, code: str, fact: str) -> SourceError:
 def _integers(value: Any) -> tuple[int, ...]:
     """A tuple of whole numbers, or a torch.Size that was to be made of one."""
     if isinstance(value, Made) and value.name == "torch.Size":
-        value = value.arguments[0] if isinstance(value.arguments, tuple) else ()
-    if not isinstance(value, tuple | list) or any(type(n) is not int for n in value):
+        match value.arguments:
+            case (tuple(given),):
+                value = given
+    if not isinstance(value, tuple) or len(value) > MOST_DIMENSIONS:
+        raise damaged("a tensor in the file has an impossible shape")
+    if any(type(n) is not int for n in value):
         raise damaged()
-    return tuple(value)
+    return value
+
+
+def _target(arguments: tuple[Any, ...]) -> str:
+    """The dtype in `_rebuild_device_tensor_from_cpu_tensor(tensor, dtype, device, grad)`."""
+    if len(arguments) != 4 or not isinstance(arguments[1], Named):
+        raise damaged()
+    return dtype_of(arguments[1].name)
 
 
 def _as_plain(arguments: tuple[Any, ...]) -> Made:
@@ -123,7 +144,9 @@ def _flags(said: Any) -> set[str]:
     pairs = said.pairs if isinstance(said, Pairs) else []
     if said is not None and not isinstance(said, Pairs):
         raise damaged()
-    if any(key not in ("conj", "neg") or type(value) is not bool for key, value in pairs):
+    if len(pairs) > 2 or any(
+        key not in ("conj", "neg") or type(value) is not bool for key, value in pairs
+    ):
         fact = "a tensor in the file has properties that memaudit does not know"
         raise SourceError("E_UNSUPPORTED", fact, hint="save plain dense tensors", stage="open")
-    return {key for key, value in pairs if value}
+    return {key for key, value in dict(pairs).items() if value}

@@ -6,7 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from memaudit.errors import SourceError
+from memaudit.loading.pickles.consumed import Consumed
 from memaudit.loading.pickles.inert import Made, Named, Pairs
+from memaudit.loading.pickles.inert_objects import DICTS, LISTS
 from memaudit.loading.pickles.names import canonical, is_blocked
 from memaudit.loading.pickles.reading import damaged, instructions
 from memaudit.loading.pickles.storage_types import Stored, stored
@@ -34,6 +36,7 @@ class Machine:
         self.storages: dict[str, Stored] = {}
         self.gadgets: list[str] = []
         self._budget = budget
+        self._consumed = Consumed()
         self._stack: list[Any] = []
         self._marks: list[int] = []
         self._memo: dict[int, Any] = {}
@@ -120,6 +123,7 @@ class Machine:
     def _make(self, maker: Any, arguments: Any) -> None:
         if isinstance(maker, Named):
             self.made[maker.name] += 1
+            self._budget.left -= self._consumed.call(maker, arguments)
             if maker.name == "builtins.getattr" and not _is_member(arguments):
                 self.gadgets.append(maker.name)
         self._push(Made(maker, arguments))
@@ -128,8 +132,14 @@ class Machine:
         arguments = self._pop()
         self._make(self._pop(), arguments)
 
+    def _newobj(self, _: Any) -> None:
+        arguments = self._pop()
+        _require_bare(self._top(), arguments)
+        self._make(self._pop(), arguments)
+
     def _newobj_ex(self, _: Any) -> None:
         keywords, arguments = self._pop(), self._pop()
+        _require_bare(self._top(), (arguments, keywords))
         self._make(self._pop(), (arguments, keywords))
 
     def _inst(self, argument: str) -> None:
@@ -142,12 +152,16 @@ class Machine:
 
     def _build(self, _: Any) -> None:
         state, target = self._pop(), self._top()
-        if not isinstance(target, Made):
+        # Python would merge a second state into the first; no honest pickle has one, or gives None.
+        if not isinstance(target, Made) or target.state is not None or state is None:
             raise damaged()
+        self._consumed.require_free(target)
+        self._consumed.build(target, state)
         target.state = state
 
     def _append(self, items: list[Any]) -> None:
         target = self._top()
+        self._consumed.require_free(target)
         if isinstance(target, Made):
             target.items = target.items or []
             target = target.items
@@ -157,6 +171,7 @@ class Machine:
 
     def _set(self, items: list[Any]) -> None:
         target = self._top()
+        self._consumed.require_free(target)
         if isinstance(target, Made):
             target.pairs = target.pairs or []
         if not isinstance(target, Made | Pairs) or target.pairs is None:
@@ -190,6 +205,13 @@ def _paired(items: list[Any]) -> list[tuple[Any, Any]]:
     return list(zip(items[::2], items[1::2], strict=True))
 
 
+def _require_bare(maker: Any, arguments: Any) -> None:
+    """Refuse arguments for a container that is made without being filled: Python ignores them."""
+    name = maker.name if isinstance(maker, Named) and arguments != () else ""
+    if DICTS.fullmatch(name) or LISTS.fullmatch(name):
+        raise damaged()
+
+
 def _is_member(arguments: Any) -> bool:
     """Whether getattr is asked for a public name of a class, as for the members of an enum."""
     match arguments:
@@ -221,7 +243,6 @@ _DO: dict[str, Callable[[Machine, Any], None]] = {
     **dict.fromkeys(("BINSTRING", "SHORT_BINSTRING"), Machine._text),
     **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), Machine._get),
     **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), Machine._put),
-    **dict.fromkeys(("REDUCE", "NEWOBJ"), Machine._reduce),
     **dict.fromkeys(("LIST", "FROZENSET"), lambda machine, _: machine._push(machine._slice())),
     **dict.fromkeys(("EMPTY_LIST", "EMPTY_SET"), lambda machine, _: machine._push([])),
     **dict.fromkeys(("APPENDS", "ADDITEMS"), lambda machine, _: machine._append(machine._slice())),
@@ -247,6 +268,8 @@ _DO: dict[str, Callable[[Machine, Any], None]] = {
     "STACK_GLOBAL": Machine._stack_global,
     "INST": Machine._inst,
     "OBJ": Machine._obj,
+    "REDUCE": Machine._reduce,
+    "NEWOBJ": Machine._newobj,
     "NEWOBJ_EX": Machine._newobj_ex,
     "BUILD": Machine._build,
     "BINPERSID": Machine._persistent,

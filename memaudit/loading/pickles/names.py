@@ -8,7 +8,7 @@ from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 #: Names that belong to tensors and plain containers: what torch.save writes for a state dict.
 _PLAIN = re.compile(
     r"collections\.(OrderedDict|defaultdict|Counter)"
-    r"|builtins\.(dict|list|tuple|set|frozenset|int|float|str|bool|bytearray|complex)"
+    r"|builtins\.(dict|list|tuple|set|frozenset|int|float|str|bool|bytes|bytearray|complex)"
     r"|_codecs\.encode"
     r"|torch\._utils\._rebuild_(tensor|tensor_v2|tensor_v3|parameter|parameter_with_state"
     r"|device_tensor_from_cpu_tensor|sparse_tensor|sparse_csr_tensor|qtensor|nested_tensor"

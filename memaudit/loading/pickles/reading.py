@@ -26,13 +26,15 @@ _COSTS = {
 }
 #: A tensor in a state dict costs about 60: 35 instructions, six containers, nine memos.
 PER_TENSOR = 70
+#: What a trainer saves beside a few tensors must not count against them.
+FEWEST_TENSORS = 10_000
 
 
 class Budget:
     """How much may still be read."""
 
     def __init__(self, max_tensors: int) -> None:
-        self.left = PER_TENSOR * max_tensors
+        self.left = PER_TENSOR * max(max_tensors, FEWEST_TENSORS)
 
 
 def instructions(stream: io.BytesIO, budget: Budget) -> Iterator[tuple[str, Any]]:

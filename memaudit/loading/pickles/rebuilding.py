@@ -59,8 +59,7 @@ class _Builder:
             case None | bool() | int() | float() | str():
                 return node
             case ["d", [*pairs]]:
-                known = [(k, v) for k, v in pairs if v != ["x"]]
-                return {_key(k): self.value(v, depth + 1) for k, v in known}
+                return self._dictionary(pairs, depth)
             case ["l", [*items]]:
                 return [self.value(item, depth + 1) for item in items]
             case ["t" | "a" as kind, int(place)] if place >= 0:
@@ -68,6 +67,17 @@ class _Builder:
             case ["x"]:
                 return None
         raise damaged()
+
+    def _dictionary(self, pairs: list[Any], depth: int) -> dict[Any, Any]:
+        """The last value of a key counts: one that was left out takes the others with it."""
+        found: dict[Any, Any] = {}
+        for said, node in pairs:
+            key = _key(said)
+            if node == ["x"]:
+                found.pop(key, None)
+            else:
+                found[key] = self.value(node, depth + 1)
+        return found
 
     def _tensor(self, kind: str, place: int) -> torch.Tensor:
         if (kind, place) not in self._tensors:
@@ -124,7 +134,20 @@ def _stored(key: str, dtype: str, count: int) -> Stored:
     return Stored(key, dtype, count)
 
 
-def _key(key: Any) -> str | int | bool | None:
+class Unnamed:
+    """A key that can name nothing: every one is another."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __str__(self) -> str:
+        return f"({self.kind})"
+
+
+def _key(key: Any) -> str | int | bool | Unnamed | None:
+    match key:
+        case ["k", str(kind)]:
+            return Unnamed(kind)
     if key is None or isinstance(key, str | int):
         return key
     raise damaged()

@@ -40,7 +40,9 @@ def refuse_code(machine: Machine) -> None:
 def refuse_objects(machine: Machine, root: Any, *, inert: bool) -> None:
     """Refuse objects besides tensors unless they may become inert, and modules always."""
     names = list(foreign(machine))
-    if _is_module(root) or (not inert and _beside_no_state(root)):
+    if (isinstance(root, Made) and _is_module_state(root.state)) or (
+        not inert and _beside_no_state(root)
+    ):
         raise _whole_module(names)
     if names and not inert:
         raise SourceError(
@@ -54,7 +56,7 @@ def refuse_objects(machine: Machine, root: Any, *, inert: bool) -> None:
 
 def refuse_empty(machine: Machine, root: Any) -> None:
     """Say what stands where the weights should be; called when no tensor was found."""
-    if any(_is_module(value) for value in _values(root)):
+    if _holds_module(root):
         raise _whole_module(list(foreign(machine)))
     if isinstance(root, Made) and root.name and not is_plain(root.name):
         what = clean(root.name, limit=_LONGEST_NAME)
@@ -80,19 +82,24 @@ def _whole_module(names: Sequence[str]) -> SourceError:
 
 def _beside_no_state(root: Any) -> bool:
     """Whether a dictionary holds a module and no weights beside it."""
-    values = list(_values(root))
-    return any(map(_is_module, values)) and not any(map(_is_state, values))
+    return _holds_module(root) and not any(map(_is_state, _values(root)))
+
+
+def _holds_module(root: Any) -> bool:
+    """Whether a dictionary holds a module; objects may share one state, which is read once."""
+    states = [v.state for v in _values(root) if isinstance(v, Made)]
+    return any(map(_is_module_state, {id(state): state for state in states}.values()))
 
 
 def _values(root: Any) -> Iterable[Any]:
+    """The values of a dictionary, each of them once."""
     pairs = root.pairs if isinstance(root, Pairs | Made) else None
-    return (value for _, value in pairs or ())
+    return {id(value): value for _, value in pairs or ()}.values()
 
 
-def _is_module(value: Any) -> bool:
-    if not isinstance(value, Made) or not isinstance(value.state, Pairs):
-        return False
-    return any(isinstance(key, str) and key in _MODULE_KEYS for key, _ in value.state.pairs)
+def _is_module_state(state: Any) -> bool:
+    pairs = state.pairs if isinstance(state, Pairs) else ()
+    return any(isinstance(key, str) and key in _MODULE_KEYS for key, _ in pairs)
 
 
 def _is_state(value: Any) -> bool:

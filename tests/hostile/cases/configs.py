@@ -43,6 +43,16 @@ def folder(
     return arrange
 
 
+def named(arrange: Arrange) -> Arrange:
+    """The same, but the user names the file."""
+
+    def of_the_file(scene: Scene) -> list[str]:
+        word, place, *options = arrange(scene)
+        return [word, f"{place}/model.safetensors", *options]
+
+    return of_the_file
+
+
 def beside(make: Callable[[Scene], None], config: object = None) -> Arrange:
     """The same folder, with something else put into it."""
 
@@ -198,6 +208,17 @@ CASES = [
     odd_file("a FIFO", fifo("config.json")),
     odd_file("a folder", lambda scene: (scene.inputs / "config.json").mkdir()),
     odd_file("a gigabyte", sparse("config.json"), code="E_LIMIT"),
+    *(
+        works(f"{name} beside a file that is named", named(folder(config)), "was not read")
+        for name, config in [
+            ("a comment", b"// mine\n{}"),
+            ("a list", b"[]"),
+            ("a vocabulary of -1", {"vocab_size": -1}),
+            ("a vocabulary for 25 GB", VOCABULARY),
+        ]
+    ),
+    works("a link beside a file that is named", named(beside(link_outside)), "was not read"),
+    works("a FIFO beside a file that is named", named(beside(fifo("config.json"))), "was not read"),
     works("a byte-order mark", folder(b"\xef\xbb\xbf" + json.dumps(HONEST).encode())),
     works("none", folder()),
     works("an unknown type", folder({"model_type": "nonsense", "architectures": ["Nonsense"]})),

@@ -8,6 +8,7 @@ import struct
 import zipfile
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -103,6 +104,33 @@ def giant_header() -> bytes:
     return struct.pack("<Q", len(text)) + text.encode()
 
 
+def without_checksums(scene: Scene) -> Path:
+    usual = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(compute_crc32=False)
+    try:
+        return write(scene.inputs / "model.pt")
+    finally:
+        torch.serialization.set_crc32_options(usual)
+
+
+def named_like_code(scene: Scene) -> Path:
+    """Arrays in groups, one of which is called `code`."""
+    path = scene.inputs / "model.npz"
+    arrays = {name: tensor.numpy() for name, tensor in lstm().items()}
+    np.savez(path, **arrays, **{"vq/code/kernel": np.ones(3)})
+    return path
+
+
+def slow_headers(scene: Scene) -> Path:
+    """Literals that numpy would cut into tokens for half an hour."""
+    text = "{'descr': " + "'' " * 3150 + "'<f4', 'fortran_order': False, 'shape': (0L,), }"
+    start = b"\x93NUMPY\1\0" + struct.pack("<H", len(text))
+    with zipfile.ZipFile(scene.inputs / "m.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(2000):
+            archive.writestr(f"{number}.npy", start + text.encode())
+    return scene.inputs / "m.npz"
+
+
 def cached(scene: Scene) -> Path:
     """A snapshot as the hub's client leaves it."""
     repository = scene.inputs / "models--org--name"
@@ -126,6 +154,7 @@ GOOD = [
     opened("good: torch", lambda s: write(s.inputs / "model.pt")),
     opened("good: torch of old", lambda s: write(s.inputs / "model.pth", legacy=True)),
     opened("good: numpy", lambda s: write(s.inputs / "model.npz")),
+    opened("good: numpy with an array called code", named_like_code),
     opened("good: numbers of two bytes", lambda s: write(s.inputs / "m.pt", dtype=torch.bfloat16)),
     opened("good: a folder", lambda s: write(s.inputs / "model.safetensors").parent),
     opened(
@@ -175,6 +204,8 @@ FOREIGN = [
         lambda s: write_evil(s.inputs / "model.safetensors", s.canary),
         "E_UNSAFE_FORMAT",
     ),
+    refused("a torch file without checksums", without_checksums, "E_CORRUPT", "saved without"),
+    refused("npz headers that are slow to read", slow_headers, "E_CORRUPT"),
     refused("TorchScript", torchscript, "E_UNSAFE_FORMAT", "TorchScript"),
     refused(
         "ONNX", holding(b"\x08\x07\x12\x07pytorch\x1a\x03", "m.onnx"), "E_UNSAFE_FORMAT", "ONNX"

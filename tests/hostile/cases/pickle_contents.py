@@ -105,6 +105,22 @@ def shadowed(scene: Scene) -> list[str]:
     return ["scan", str(scene.inputs / "model.pt"), "--quick", "--horizon", "32"]
 
 
+def shared_state(count: int = 300_000) -> bytes:
+    """Many names for objects with one long state, which is none of a module."""
+    state = b"}(" + count * b"K\x01N" + b"uq\x000"
+    made = write.call("collections.OrderedDict") + b"h\x00bq\x01"
+    names = b"K\x01" + made + count * b"K\x01h\x01"
+    weight = write.text("w") + write.tensor(STORED, (4,))
+    return zipped(state + b"}(" + names + weight + b"u")
+
+
+def renewed() -> bytes:
+    """A weight that gets another storage after it was made."""
+    other = write.many(write.storage("1", 4), b"K\x00", write.numbers(4), write.numbers(1))
+    value = write.entries(w=write.tensor(STORED, (4,)) + other + b"b")
+    return zipped(value, {"0": FOUR, "1": bytes(16)})
+
+
 def sparse() -> Any:
     where = torch.tensor([[10**9], [0]])
     return {"w": torch.sparse_coo_tensor(where, torch.ones(1), (3, 3), check_invariants=False)}
@@ -133,6 +149,7 @@ CONTENTS: list[tuple[str, Callable[[], Any], str, str]] = [
     ),
 ]
 WRITTEN: list[tuple[str, Callable[[], bytes], str, str]] = [
+    ("a weight that changes", renewed, "E_UNSUPPORTED", "changes after it was made"),
     ("a zip bomb", bomb, "E_UNSUPPORTED", "compressed"),
     ("a TorchScript archive", script, "E_UNSAFE_FORMAT", "TorchScript"),
     ("many views of one storage", views, "E_LIMIT", "claim"),
@@ -158,6 +175,7 @@ WRITTEN: list[tuple[str, Callable[[], bytes], str, str]] = [
         "not as large",
     ),
     ("a dictionary that holds itself", lambda: zipped(itself()), "E_CORRUPT", "holds itself"),
+    ("a long state that many share", shared_state, "E_LIMIT", "unfold"),
     ("lists that double", lambda: beside(doubled()), "E_LIMIT", "unfold"),
     ("lists in lists in lists", lambda: beside(b"]" * 200 + b"a" * 199), "E_CORRUPT", "nested"),
     (

@@ -64,6 +64,20 @@ def untouched(outcome: Outcome) -> None:
     assert outcome.report()["memory"] == alone["memory"]
 
 
+def unspoiled(outcome: Outcome) -> None:
+    """The curves are those of the model, whoever scribbled on them."""
+    import memaudit
+
+    alone = memaudit.scan("demo:rnn", level="quick", horizon=32).to_dict()
+    assert outcome.report()["memory"] == alone["memory"]
+
+
+def memory_named(outcome: Outcome) -> None:
+    report = outcome.report()
+    assert set(report["memory"]) == CURVES
+    assert any(f["code"] == "E_MEMORY" for f in report["findings"])
+
+
 def judged(outcome: Outcome) -> None:
     """The other rules have judged, and the broken one is named."""
     findings = outcome.report()["findings"]
@@ -90,11 +104,11 @@ def chosen(name: str, target: str, **expected) -> Case:
     return adapter(name, target, more=more, **{"check": None, **expected})
 
 
-def query(name: str, target: str, *more: str) -> Case:
+def query(name: str, target: str, *more: str, code: str = "E_PLUGIN") -> Case:
     asked = [w for n in (*sorted(CURVES), "stranger") for w in ("--query", n)]
     command = with_plugin("queries", target)
     arguments = words(*SCAN, *asked, *more)
-    return Case("plugins", name, arguments, exit=4, code="E_PLUGIN", command=command, check=kept)
+    return Case("plugins", name, arguments, exit=4, code=code, command=command, check=kept)
 
 
 def probe(name: str, target: str, *more: str, code: str = "E_PLUGIN", check=kept) -> Case:
@@ -104,15 +118,9 @@ def probe(name: str, target: str, *more: str, code: str = "E_PLUGIN", check=kept
     return Case("plugins", name, arguments, exit=4, code=code, command=command, check=check)
 
 
-def rule(name: str, target: str) -> Case:
-    return Case(
-        "plugins",
-        name,
-        words(*SCAN),
-        exit=0,
-        command=with_plugin("findings", target),
-        check=judged,
-    )
+def rule(name: str, target: str, check=judged) -> Case:
+    command = with_plugin("findings", target)
+    return Case("plugins", name, words(*SCAN), exit=0, command=command, check=check)
 
 
 def form(name: str, target: str) -> Case:
@@ -164,6 +172,8 @@ CASES = [
     adapter("an adapter that hangs and swallows", "ClaimHangsAndSwallows", more=("--timeout", "1")),
     adapter("an adapter whose claim is nonsense", "ClaimIsNonsense"),
     adapter("an adapter that prints on stdout", "ClaimPrints"),
+    adapter("an adapter whose claim runs out of memory", "ClaimRunsOut"),
+    adapter("an adapter that complains", "ClaimComplains"),
     adapter("an adapter that cannot be built", "BuildRaises"),
     adapter("an adapter from the future", "FromTheFuture"),
     adapter("an adapter of no known kind", "NotAnAdapter"),
@@ -204,6 +214,7 @@ CASES = [
     query("a query that raises", "QueryRaises"),
     query("a query that raises in the middle", "QueryRaisesLate"),
     query("a query that hangs", "QueryHangs", "--timeout", "1"),
+    query("a query that runs out of memory", "QueryRunsOut", code="E_MEMORY"),
     query("a query that feeds NaN", "QueryIsNan"),
     query("a query that feeds another shape", "QueryIsFlat"),
     query("a query that reads outside", "QueryReadsOutside"),
@@ -231,6 +242,18 @@ CASES = [
     rule("a rule that raises", "RuleRaises"),
     rule("a rule that raises in the middle", "RuleRaisesLate"),
     rule("a rule that finds nonsense", "RuleIsNonsense"),
+    rule("a rule that scribbles on the report", "RuleScribbles", check=unspoiled),
+    rule("a rule that speaks for others", "RuleSpeaksForOthers"),
+    rule("a rule that runs out of memory", "RuleRunsOut", check=memory_named),
+    Case(
+        "plugins",
+        "a report that scribbles on the report",
+        words(*SCAN, "--report", "stranger=page.txt"),
+        exit=0,
+        command=with_plugin("reports", "FormScribbles"),
+        check=unspoiled,
+        writes=("page.txt",),
+    ),
     form("a report that raises", "FormRaises"),
     form("a report that is nonsense", "FormIsNonsense"),
     Case(
