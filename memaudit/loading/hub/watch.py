@@ -29,7 +29,7 @@ STRIDE = 64 << 10
 #: The interpreter and the hub's client start in half a second, on a busy machine in ten.
 START = 60.0
 #: Seconds for the child to remove what is half written.
-GRACE = 2.0
+GRACE = 5.0
 _BOOT = (
     "import sys; sys.path[:] = sys.argv[1:]; from memaudit.loading.hub.child import main; main()"
 )
