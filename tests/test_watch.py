@@ -32,7 +32,9 @@ def stranger(monkeypatch):
     """Registers one of the strangers' probes."""
 
     def register(name: str) -> None:
-        point = EntryPoint("stranger", f"tests.hostile.strangers:{name}", "memaudit.probes")
+        point = EntryPoint(
+            "stranger", f"tests.hostile.strangers_measuring:{name}", "memaudit.probes"
+        )
         known = registry._points
         monkeypatch.setattr(
             registry,

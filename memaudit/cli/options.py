@@ -116,7 +116,8 @@ Timeout = Annotated[
         metavar="S",
         envvar="MEMAUDIT_TIMEOUT",
         show_envvar=False,
-        help="Seconds that the hub may be silent, or one call of a plugin may take (default: 60).",
+        help="Seconds that the hub may be silent, or one call of a plugin may take (default: 60; "
+        "a plugin's probe an hour, its loading without limit).",
     ),
 ]
 AllowPickle = Annotated[

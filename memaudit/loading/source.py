@@ -135,7 +135,7 @@ def _demo(text: str) -> Source:
 
 def _existing(path: Path, text: str) -> Source:
     if not _on_disk(path):
-        remote = re.match(r"(https?:|hf:|hf://)", text)
+        remote = text.startswith(("http:", "https:", "hf:"))
         raise SourceError(
             "E_NOT_FOUND",
             "this is an address, not a file" if remote else "no such file or folder",

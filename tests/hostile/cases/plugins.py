@@ -10,7 +10,7 @@ from tests.hostile.case import Case, Outcome, Scene
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-HERE = "tests.hostile.strangers"
+ADAPTERS, OTHERS = "tests.hostile.strangers", "tests.hostile.strangers_measuring"
 SCAN = ("scan", "demo:rnn", "--quick", "--horizon", "32", "--json", "report.json")
 CURVES = {"heaviside", "impulse", "reversed"}
 
@@ -24,7 +24,8 @@ def with_plugin(kind: str, *targets: str) -> Callable[[list[str]], int]:
 
         group = f"memaudit.{kind}"
         name = "XX1" if kind == "findings" else "stranger"
-        values = [t if ":" in t else f"{HERE}:{t}" for t in targets]
+        home = ADAPTERS if kind == "adapters" else OTHERS
+        values = [t if ":" in t else f"{home}:{t}" for t in targets]
         known = registry._points
         fakes = tuple(EntryPoint(name, value, group) for value in values)
         registry._points = lambda asked: (*known(asked), *(fakes if asked == kind else ()))  # type: ignore[assignment]
