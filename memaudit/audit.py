@@ -8,20 +8,28 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from memaudit import registry
-from memaudit.contracts import AbstractProbe, AbstractQuery, AbstractSubject, Setting
+from memaudit.contracts import (
+    AbstractProbe,
+    AbstractQuery,
+    AbstractSubject,
+    AbstractTokenQuery,
+    Setting,
+)
 from memaudit.devices import exact_math, shortage
 from memaudit.doctor import environment
 from memaudit.findings.judge import judge
 from memaudit.measuring import Measurement, measure
-from memaudit.numerics.envelope import SIGNAL_OVER_FLOOR
+from memaudit.numerics.reach import longest_of
 from memaudit.opening import load, open_source
-from memaudit.results import Curve, Report
+from memaudit.results import Report
 from memaudit.settings import check_setting, split_options
+from memaudit.texts import text_told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     Progress = Callable[[str, int, int], None]
+    AnyQuery = AbstractQuery | AbstractTokenQuery
 
 __all__ = ["Interrupted", "load", "scan"]
 
@@ -38,7 +46,7 @@ def scan(
     source: Any,
     *,
     horizon: int = 512,
-    queries: Sequence[str | AbstractQuery] | None = None,
+    queries: Sequence[str | AnyQuery] | None = None,
     probes: Sequence[str | AbstractProbe] | None = None,
     seed: int = 0,
     progress: Progress | bool | None = None,
@@ -46,9 +54,9 @@ def scan(
 ) -> Report:
     """Audit a source, a module or a subject, and give back the whole report.
 
-    `options` are measuring options (level, normalization, amplitudes, epsilon), opening options
-    (adapter, device, dtype, revision) and the adapter's own. Ctrl-C raises `Interrupted`, which
-    carries the partial report. `progress` True draws a bar on a terminal.
+    `options` are measuring options (level, normalization, amplitudes, epsilon, text, words),
+    opening options (adapter, device, dtype, revision) and the adapter's own. Ctrl-C raises
+    `Interrupted`, which carries the partial report. `progress` True draws a bar on a terminal.
     """
     started = time.perf_counter()
     setting, opening = split_options(horizon=horizon, seed=seed, options=options)
@@ -64,7 +72,9 @@ def scan(
         for change in opened.changed_files():
             found.failed(change, where="")
     timing = {"open_seconds": ready - started, "measure_seconds": time.perf_counter() - ready}
-    report = replace(_report(subject, found, setting, asked, tests), timing=timing)
+    trusted = opened.access.trust_remote_code
+    report = _report(subject, found, setting, asked, tests, trusted=trusted)
+    report = replace(report, timing=timing)
     return _judged(report, interrupted=found.interrupted)
 
 
@@ -81,11 +91,11 @@ def _judged(report: Report, *, interrupted: bool) -> Report:
     return report
 
 
-def _queries(asked: Sequence[str | AbstractQuery] | None) -> list[AbstractQuery]:
+def _queries(asked: Sequence[str | AnyQuery] | None) -> list[AnyQuery]:
     from memaudit.catalog import DEFAULT_QUERIES
 
     names = DEFAULT_QUERIES if asked is None else [asked] if isinstance(asked, str) else asked
-    return [q if isinstance(q, AbstractQuery) else registry.build("queries", q) for q in names]
+    return [registry.build("queries", q) if isinstance(q, str) else q for q in names]
 
 
 def _probes(asked: Sequence[str | AbstractProbe] | None) -> list[AbstractProbe]:
@@ -110,11 +120,14 @@ def _report(
     subject: AbstractSubject,
     found: Measurement,
     setting: Setting,
-    queries: list[AbstractQuery],
+    queries: list[AnyQuery],
     probes: list[AbstractProbe],
+    *,
+    trusted: bool,
 ) -> Report:
-    layers = found.curves if subject.parts() else {}
-    memory = _longest(layers) if layers else found.curves.get("", {})
+    host = bool(subject.parts())
+    layers = found.curves if host else found.hidden
+    memory = longest_of(layers) if host else found.curves.get("", {})
     settings = {
         "horizon": setting.horizon,
         "seed": setting.seed,
@@ -122,11 +135,15 @@ def _report(
         "normalization": setting.normalization,
         "amplitudes": setting.amplitudes,
         "epsilon": setting.epsilon,
+        "text": None if subject.vocabulary is None else text_told(setting.text),
+        "words": setting.words,
+        "trust_remote_code": trusted,
         "queries": [q.name for q in queries],
         "probes": [p.name for p in probes],
     }
+    told = {"whole": not host, "context": subject.advertised, "longest": subject.longest}
     return Report(
-        subject=subject.identity,
+        subject=replace(subject.identity, **told),
         settings=settings,
         memory=memory,
         layers=layers,
@@ -135,19 +152,3 @@ def _report(
         environment=environment() | ({"memory": found.shortage} if found.shortage else {}),
         **found.fields,
     )
-
-
-def _longest(layers: dict[str, dict[str, Curve]]) -> dict[str, Curve]:
-    """Per query, the curve of the layer that remembers longest."""
-    names = dict.fromkeys(name for curves in layers.values() for name in curves)
-    return {
-        name: max((c[name] for c in layers.values() if name in c), key=_reach) for name in names
-    }
-
-
-def _reach(curve: Curve) -> tuple[int, float, float]:
-    """Growing beyond persistent beyond a horizon outside the window beyond one inside."""
-    rank = {"growing": 3, "persistent": 2}.get(curve.decay.kind, 0)
-    if rank == 0 and curve.horizon is None and len(curve.values):
-        rank = int(curve.values[-1] > SIGNAL_OVER_FLOOR * curve.floor)
-    return rank, float(curve.horizon or 0), curve.half_life or 0.0

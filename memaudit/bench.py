@@ -24,6 +24,8 @@ PASS_NUMBERS = 2**26
 #: Tokens times parameters of one pass: some seconds of work, after which the progress moves and
 #: Ctrl-C is heard. Fixed by size, not by the clock, so that the same audit gives the same numbers.
 PASS_WORK, SMALL_MODEL = 2**35, 2**16
+#: Every pass feeds silence and a repeated row besides: fewer probes than this would waste it.
+FEWEST_PROBES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,12 @@ class Bench:
         lags = signals.lag_grid(horizon) if self.subject.pooled else torch.arange(horizon)
         rounding = self.facts.rounding
         sweep = self.probes.sweep if self.facts.linear else 0
-        return [Tally(q, lags, self.normalization, rounding, sweep) for q in queries]
+        tallies = [Tally(q, lags, self.normalization, rounding, sweep) for q in queries]
+        # A pooled answer belongs to the end of a sequence, hidden states to every step of it.
+        for name in () if self.subject.pooled else self.subject.layers():
+            for tally in tallies:
+                tally.hidden[name] = Tally(tally.query, lags, self.normalization, rounding, 0)
+        return tallies
 
     def run(self, tallies: Sequence[Tally]) -> None:
         """Feed every probe to every query; what is in the tallies when it is cut short counts."""
@@ -100,6 +107,10 @@ class Bench:
                 start += size
             elif size > 1:
                 size = self.subject.shrink(size, self._length(tallies))
+            elif any(tally.hidden for tally in tallies):
+                # The answers of the model come before those of its layers.
+                for tally in tallies:
+                    tally.hidden.clear()
             else:
                 raise too_little_memory(self._length(tallies))
 
@@ -137,7 +148,7 @@ class Bench:
         width = (self.subject.input_size or 1) + 2 * self.facts.outputs
         tokens = self._length(tallies) * self._rows_per_probe(tallies)
         work = tokens * max(self.subject.identity.parameters, SMALL_MODEL)
-        return max(1, min(PASS_NUMBERS // (width * tokens), PASS_WORK // work))
+        return max(1, min(PASS_NUMBERS // (width * tokens), max(PASS_WORK // work, FEWEST_PROBES)))
 
     def _rows_per_probe(self, tallies: Sequence[Tally]) -> int:
         return 1 if self.subject.pooled else len(tallies)
@@ -164,11 +175,18 @@ class Bench:
         stacked = batch.stacked(length)
         # The first row twice: identical runs that differ show the machine's own noise.
         sequences = torch.cat([silence, stacked, stacked[:1]])
-        answers = self.subject.respond(sequences)
-        noise = float(torch.nan_to_num((answers[-1] - answers[1]).abs()).amax())
-        for tally, rows, against in plan:
-            base = answers[:1] if against is None else answers[1:-1][against]
-            self._read(tally, x, amplitude, answers[1:-1][rows], base, noise)
+
+        def read(answers: torch.Tensor, layer: str | None = None) -> None:
+            noise = float(torch.nan_to_num((answers[-1] - answers[1]).abs()).amax())
+            for tally, rows, against in plan:
+                base = answers[:1] if against is None else answers[1:-1][against]
+                into = tally if layer is None else tally.hidden[layer]
+                self._read(into, x, amplitude, answers[1:-1][rows], base, noise)
+
+        if tallies[0].hidden:
+            read(self.subject.listen(sequences, lambda name, hidden: read(hidden, name)))
+        else:
+            read(self.subject.respond(sequences))
         self.advance(sequences.shape[0] * length)
 
     def _read(

@@ -11,15 +11,19 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "heaviside": "memaudit.queries.heaviside:Heaviside",
         "impulse": "memaudit.queries.impulse:Impulse",
         "reversed": "memaudit.queries.reversed_input:ReversedInput",
+        "repeat": "memaudit.queries.repeat:Repeat",
+        "context": "memaudit.queries.context:Context",
     },
     "probes": {
         "assumptions": "memaudit.probes.assumptions:Assumptions",
+        "spectrum": "memaudit.probes.spectrum:Spectrum",
     },
     "findings": {
         "MA001": "memaudit.findings.partial_audit:PartialAudit",
         "MA002": "memaudit.findings.partly_covered:PartlyCovered",
         "MA003": "memaudit.findings.assumed_settings:AssumedSettings",
         "MA004": "memaudit.findings.memory_shortage:MemoryShortage",
+        "MA005": "memaudit.findings.window_cut:WindowCut",
         "MA101": "memaudit.findings.memoryless:Memoryless",
         "MA102": "memaudit.findings.growing_memory:GrowingMemory",
         "MA103": "memaudit.findings.persistent_memory:PersistentMemory",
@@ -32,6 +36,7 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "MA110": "memaudit.findings.unsettled_prefix:UnsettledPrefix",
         "MA111": "memaudit.findings.power_law_in_window:PowerLawInWindow",
         "MA112": "memaudit.findings.sensitive_to_rounding:SensitiveToRounding",
+        "MA113": "memaudit.findings.short_of_context:ShortOfContext",
         "MA301": "memaudit.findings.not_causal:NotCausal",
         "MA302": "memaudit.findings.not_time_homogeneous:NotTimeHomogeneous",
         "MA303": "memaudit.findings.not_deterministic:NotDeterministic",
@@ -44,20 +49,20 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
     },
 }
 
-#: kind → the abstract class that its plugins descend from.
-ABSTRACT: Final[dict[str, str]] = {
-    "adapters": "memaudit.contracts.AbstractAdapter",
-    "queries": "memaudit.contracts.AbstractQuery",
-    "probes": "memaudit.contracts.AbstractProbe",
-    "findings": "memaudit.contracts.AbstractRule",
-    "reports": "memaudit.contracts.AbstractReportFormat",
+#: kind → the abstract classes of which its plugins descend from one.
+ABSTRACT: Final[dict[str, tuple[str, ...]]] = {
+    "adapters": ("memaudit.contracts.AbstractAdapter",),
+    "queries": ("memaudit.contracts.AbstractQuery", "memaudit.contracts.AbstractTokenQuery"),
+    "probes": ("memaudit.contracts.AbstractProbe",),
+    "findings": ("memaudit.contracts.AbstractRule",),
+    "reports": ("memaudit.contracts.AbstractReportFormat",),
 }
 #: Rises when a plugin that was written for the old contracts would no longer work.
 CONTRACT: Final = 1
 
 #: What `scan` measures unless it is told otherwise.
 DEFAULT_QUERIES: Final = ("heaviside", "impulse", "reversed")
-DEFAULT_PROBES: Final = ("assumptions",)
+DEFAULT_PROBES: Final = ("assumptions", "spectrum")
 
 #: Trained models in the package, and what they were trained on.
 DEMOS: Final[dict[str, str]] = {

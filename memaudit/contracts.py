@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
 
     import torch
 
     from memaudit.loading.source import Source
-    from memaudit.results import Finding, Identity, Report
+    from memaudit.results import Finding, Identity, Report, Spectrum, Status
 
 
 class AbstractSubject(ABC):
@@ -34,6 +35,12 @@ class AbstractSubject(ABC):
     pooled: bool
     device: torch.device
     dtype: torch.dtype
+    #: Steps beyond which the model cannot be run, where a table of positions ends; None: no limit.
+    longest: int | None = None
+    #: Steps that the model is said to be made for; None when nothing says so.
+    advertised: int | None = None
+    #: How many token ids there are; None for a model that takes no tokens.
+    vocabulary: int | None = None
 
     @abstractmethod
     def respond(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -43,6 +50,38 @@ class AbstractSubject(ABC):
         """Up to `count` vectors (n,D) that real data put in, such as token embeddings."""
         del count, generator
         return None
+
+    def layers(self) -> tuple[str, ...]:
+        """The names of the hidden states that `listen` tells, in the order of the layers."""
+        return ()
+
+    def listen(
+        self, inputs: torch.Tensor, hear: Callable[[str, torch.Tensor], None]
+    ) -> torch.Tensor:
+        """Like `respond`; `hear` is told the hidden state (B,T,H) after every layer at once."""
+        del hear
+        return self.respond(inputs)
+
+    def tokens_of(self, text: str) -> torch.Tensor | None:
+        """The token ids (T,) of a text, nothing around it; None without a tokenizer."""
+        del text
+        return None
+
+    def framed(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Token ids (B,T) with what the tokenizer puts around a text, such as [CLS] and [SEP]."""
+        return tokens
+
+    def word_of(self, token: int) -> str:
+        """How the tokenizer writes one id."""
+        return f"token {token}"
+
+    def spectra(self, inputs: torch.Tensor | None = None) -> tuple[Spectrum, ...]:
+        """The eigenvalues of every recurrent layer at rest.
+
+        Where they depend on the data, `inputs` give further operating points.
+        """
+        del inputs
+        return ()
 
     def parts(self) -> Mapping[str, AbstractSubject]:
         """The layers to audit one by one, when the model as a whole cannot be run."""
@@ -135,7 +174,12 @@ class AbstractQuery(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What every measurement of one audit shares; `amplitudes` None leaves them to the level."""
+    """What every measurement of one audit shares.
+
+    `amplitudes` None leaves them to the level. `text` is what queries in token space read: the
+    text itself, or a file that holds it; None is the one in the package. `words` are those that
+    are repeated, None leaves the choice to the text.
+    """
 
     horizon: int = 512
     seed: int = 0
@@ -143,6 +187,59 @@ class Setting:
     normalization: str = "iatn"
     amplitudes: tuple[float, ...] | None = None
     epsilon: float = 1e-3
+    text: str | Path | None = None
+    words: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What is known about a model when it is asked about tokens: facts, and the text to read.
+
+    `rounding` is the relative rounding of its answers.
+    """
+
+    causal: bool
+    rounding: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenReadings:
+    """Readings in token space: values (K,n) for K trials at the lags (n,), and their floors (K,).
+
+    `status` says why there are none. `noise` is by how much two identical runs differed.
+    """
+
+    lags: torch.Tensor
+    values: torch.Tensor
+    floors: torch.Tensor
+    noise: float
+    status: Status
+
+
+class AbstractTokenQuery(ABC):
+    """A memory function in token space: token ids are fed, and answers to them compared.
+
+    Laws: readings are sizes of differences of answers, not negative; the same setting gives the
+    same numbers; what the model cannot be asked is a status, not an error.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    #: First lag that is memory.
+    first_lag: ClassVar[int] = 1
+    #: How the trials become one curve: "supremum" or "mean".
+    joined: ClassVar[str]
+
+    @abstractmethod
+    def read(
+        self,
+        subject: AbstractSubject,
+        setting: Setting,
+        known: Circumstances,
+        tick: Callable[[int, int], None],
+    ) -> TokenReadings:
+        """Feed the tokens; `tick` is told how much is done, and of how much."""
 
 
 class AbstractProbe(ABC):

@@ -10,6 +10,7 @@ import torch
 
 from memaudit import registry
 from memaudit.bench import Facts
+from memaudit.contracts import AbstractQuery, AbstractTokenQuery, Circumstances
 from memaudit.devices import shortage
 from memaudit.errors import MachineError, MemauditError
 from memaudit.numerics import signals
@@ -18,15 +19,20 @@ from memaudit.query_run import QueryRun
 from memaudit.results import Assumption
 from memaudit.rig import Rig
 from memaudit.strangers import check_query, check_result, measured_by
+from memaudit.texts import read_text
+from memaudit.token_curve import token_curve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from memaudit.contracts import AbstractProbe, AbstractQuery, AbstractSubject, Setting
+    from memaudit.contracts import AbstractProbe, AbstractSubject, Setting
     from memaudit.results import Curve
+
+    AnyQuery = AbstractQuery | AbstractTokenQuery
 
     Progress = Callable[[str, int, int], None]
 
+TRIAL_STEPS = 32
 #: Different answers to noise from which on their digits can be told.
 DIFFERENT = 32
 
@@ -35,10 +41,12 @@ DIFFERENT = 32
 class Measurement:
     """What has been measured: curves by part and query, the other fields of the report.
 
-    `shortage` is a sentence when memory ran short and smaller batches were fed.
+    `hidden` holds the curves of the hidden states by layer and query. `shortage` is a sentence
+    when memory ran short and smaller batches were fed.
     """
 
     curves: dict[str, dict[str, Curve]] = field(default_factory=dict)
+    hidden: dict[str, dict[str, Curve]] = field(default_factory=dict)
     fields: dict[str, Any] = field(default_factory=dict)
     errors: list[dict[str, str]] = field(default_factory=list)
     shortage: str = ""
@@ -51,7 +59,7 @@ class Measurement:
 
 def measure(
     subject: AbstractSubject,
-    queries: Sequence[AbstractQuery],
+    queries: Sequence[AnyQuery],
     probes: Sequence[AbstractProbe],
     setting: Setting,
     progress: Progress,
@@ -93,7 +101,7 @@ class PartRun:
     patience: float | None
     found: Measurement
 
-    def measure(self, queries: Sequence[AbstractQuery], probes: Sequence[AbstractProbe]) -> None:
+    def measure(self, queries: Sequence[AnyQuery], probes: Sequence[AbstractProbe]) -> None:
         """Assumptions first, for they decide how the queries run; strangers come last."""
         label = f"{self.name}: " if self.name else ""
         outputs, precision = try_out(self.rig)
@@ -113,25 +121,45 @@ class PartRun:
                 outputs=outputs,
                 rounding=max(precision, _hidden_rounding(assumed)),
             )
-            self._ask(queries, QueryRun(self.rig, self.setting, facts, label, self.progress))
+            self._ask(queries, facts, label)
         for probe in (p for p in probes if p not in ours):
             self._try_stranger(probe)
 
-    def _ask(self, queries: Sequence[AbstractQuery], run: QueryRun) -> None:
-        """Our queries share their passes; every stranger's has one of its own."""
+    def _ask(self, queries: Sequence[AnyQuery], facts: Facts, label: str) -> None:
+        """Our queries share their passes; those about tokens and strangers' have their own."""
         curves = self.found.curves.setdefault(self.name, {})
+        run = QueryRun(self.rig, self.setting, facts, label, self.progress, self.found.hidden)
         ours = [q for q in queries if registry.stranger("queries", q.name) is None]
-        if ours:
-            run.measure(ours, curves)
-        quick = registry.PATIENCE if self.patience is None else self.patience
+        vectors = [q for q in ours if isinstance(q, AbstractQuery)]
+        if vectors:
+            run.measure_within(vectors, curves)
+        for query in (q for q in ours if isinstance(q, AbstractTokenQuery)):
+            curves[query.name] = self._ask_in_tokens(query, facts, label)
         for query in (q for q in queries if q not in ours):
             try:
-                with registry.calling("queries", query.name, "failed", seconds=quick):
-                    check_query(query, self.rig, self.setting)
-                with registry.calling("queries", query.name, "failed"):
-                    run.measure([query], curves)
+                self._ask_stranger(query, run, curves)
             except MemauditError as error:
                 self.found.failed(error, where=self.name)
+
+    def _ask_stranger(self, query: AnyQuery, run: QueryRun, curves: dict[str, Curve]) -> None:
+        if isinstance(query, AbstractTokenQuery):
+            with registry.calling("queries", query.name, "failed"):
+                curves[query.name] = self._ask_in_tokens(query, run.facts, run.label)
+            return
+        quick = registry.PATIENCE if self.patience is None else self.patience
+        with registry.calling("queries", query.name, "failed", seconds=quick):
+            check_query(query, self.rig, self.setting)
+        with registry.calling("queries", query.name, "failed"):
+            run.measure_within([query], curves)
+
+    def _ask_in_tokens(self, query: AbstractTokenQuery, facts: Facts, label: str) -> Curve:
+        known = Circumstances(facts.causal, facts.rounding, read_text(self.setting.text))
+        stage = f"{label}{query.name}"
+        self.progress(stage, 0, 1)
+        readings = query.read(
+            self.rig, self.setting, known, lambda done, of: self.progress(stage, done, of)
+        )
+        return token_curve(query, readings, self.setting, facts.rounding)
 
     def _try_stranger(self, probe: AbstractProbe) -> None:
         self.progress(probe.name, 0, 1)
@@ -181,8 +209,8 @@ def _side_by_side(assumption: Assumption) -> Assumption:
 
 def try_out(subject: Rig) -> tuple[int, float]:
     """The width M of the answer and its rounding, from a trial that shows a wrong shape early."""
-    width = subject.input_size or 1
-    trial = torch.randn(2, 32, width, generator=signals.seeded(0), dtype=torch.float64)
+    width, steps = subject.input_size or 1, min(TRIAL_STEPS, subject.longest or TRIAL_STEPS)
+    trial = torch.randn(2, steps, width, generator=signals.seeded(0), dtype=torch.float64)
     answer = subject.respond(trial.to(subject.device, subject.dtype))
     stated = max(torch.finfo(dtype).eps for dtype in (subject.dtype, answer.dtype))
     return int(answer.shape[-1]), max(stated, hidden_rounding(answer))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+import torch
 
 from memaudit.bench import Bench, Facts
 from memaudit.errors import MemauditError
 from memaudit.numerics import signals
+from memaudit.tally import unmeasured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 
     Progress = Callable[[str, int, int], None]
 
+#: With fewer lags there is no curve to speak of.
+FEWEST_LAGS = 4
 #: Real input vectors (token embeddings) that join the probes.
 NATURAL = 8
 
@@ -33,6 +38,8 @@ class QueryRun:
     facts: Facts
     label: str
     progress: Progress
+    #: Curves of the hidden states by layer and query, filled beside those of the model.
+    hidden: dict[str, dict[str, Curve]] = field(default_factory=dict)
 
     def measure(self, queries: Sequence[AbstractQuery], curves: dict[str, Curve]) -> None:
         """Fill `curves`; on Ctrl-C from the probes that were finished.
@@ -81,19 +88,61 @@ class QueryRun:
             # A longer prefix that was cut short does not replace the curve that is there.
             if not tally.values or (interrupted and tally.query.name in curves):
                 continue
-            curves[tally.query.name] = tally.curve(
-                epsilon=self.setting.epsilon,
-                prefix=tally.query.prefix(self.setting.horizon),
-                interrupted=interrupted,
-                unsettled=not tally.settled(self.setting.epsilon),
-            )
+            curves[tally.query.name] = self._curve(tally, interrupted=interrupted)
+            for layer, inner in tally.hidden.items():
+                if inner.values:
+                    heard = self._curve(inner, interrupted=interrupted)
+                    self.hidden.setdefault(layer, {})[tally.query.name] = heard
+
+    def _curve(self, tally: Tally, *, interrupted: bool) -> Curve:
+        return tally.curve(
+            epsilon=self.setting.epsilon,
+            prefix=tally.query.prefix(self.setting.horizon),
+            interrupted=interrupted,
+            unsettled=not tally.settled(self.setting.epsilon),
+        )
 
     def _longer(self, tally: Tally) -> AbstractQuery | None:
         # A pooled model pays for every lag with a run over the whole prefix.
         cheap = self.setting.level == "quick" or self.subject.pooled
         if cheap or tally.settled(self.setting.epsilon):
             return None
-        return tally.query.lengthened(self.setting.horizon)
+        longer = tally.query.lengthened(self.setting.horizon)
+        limit = self.subject.longest
+        if longer is None or limit is None:
+            return longer
+        return longer if self.steps_of(longer, self.setting.horizon) <= limit else None
+
+    def steps_of(self, query: AbstractQuery, horizon: int) -> int:
+        """How long the sequences are that a query feeds for so many lags."""
+        steps = query.inputs(torch.zeros(1, 1), horizon).shape[1]
+        # A model that looks ahead is run past the end of the window.
+        return steps if self.facts.causal else steps + horizon
+
+    def fitted(self, query: AbstractQuery) -> int:
+        """The most lags, up to the horizon, whose sequences the model takes; 0 for none."""
+        limit, most = self.subject.longest, self.setting.horizon
+        if limit is None or self.steps_of(query, most) <= limit:
+            return most
+        low, high = 0, most
+        while high - low > 1:
+            middle = (low + high) // 2
+            fits = self.steps_of(query, middle) <= limit
+            low, high = (middle, high) if fits else (low, middle)
+        return low
+
+    def measure_within(self, queries: Sequence[AbstractQuery], curves: dict[str, Curve]) -> None:
+        """Like `measure`; a query that the model is too short for is asked for fewer lags."""
+        groups: dict[int, list[AbstractQuery]] = {}
+        for query in queries:
+            form = query.on_linear() if self.facts.linear else query
+            groups.setdefault(min(self.fitted(query), self.fitted(form)), []).append(query)
+        for lags, group in groups.items():
+            if lags < FEWEST_LAGS:
+                curves.update({q.name: unmeasured(q.name, self.setting) for q in group})
+            else:
+                setting = replace(self.setting, horizon=lags)
+                replace(self, setting=setting).measure(group, curves)
 
     def _vectors(self) -> Probes:
         width = self.subject.input_size or 1

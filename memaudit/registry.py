@@ -132,8 +132,9 @@ def _check_contract(plugin: Plugin, made: Any) -> None:
         fact = f"was written for contract {wanted}, this memaudit has contract {CONTRACT}"
         raise _unfit(plugin, fact, hint="update memaudit, or install an older version of it")
     bases = {f"{base.__module__}.{base.__qualname__}" for base in getattr(made, "__mro__", ())}
-    if ABSTRACT[plugin.kind] not in bases:
-        raise _unfit(plugin, f"is no subclass of {ABSTRACT[plugin.kind]}", hint=BROKEN)
+    if bases.isdisjoint(ABSTRACT[plugin.kind]):
+        wanted = " or ".join(ABSTRACT[plugin.kind])
+        raise _unfit(plugin, f"is no subclass of {wanted}", hint=BROKEN)
     missing = sorted(getattr(made, "__abstractmethods__", ()))
     if missing:
         hint = "it was written for another version of memaudit; update or uninstall it"

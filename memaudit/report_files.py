@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from memaudit import faults
 from memaudit.errors import MachineError, SourceError, clean
-from memaudit.results import SCHEMA
+from memaudit.results.report import SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

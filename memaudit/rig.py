@@ -14,7 +14,9 @@ from memaudit.errors import MachineError, SourceError
 from memaudit.faults import step
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from memaudit.results import Spectrum
 
 _LOG = logging.getLogger("memaudit")
 
@@ -33,6 +35,9 @@ class Rig(AbstractSubject):
         self.pooled = subject.pooled
         self.device = subject.device
         self.dtype = subject.dtype
+        self.longest = subject.longest
+        self.advertised = subject.advertised
+        self.vocabulary = subject.vocabulary
         #: Rows times steps of the largest pass that fits; None while memory suffices.
         self.room: int | None = None
         #: Whether a batch was ever answered in pieces: then rows were not seen side by side.
@@ -51,6 +56,33 @@ class Rig(AbstractSubject):
     def weights(self) -> Mapping[str, torch.Tensor]:
         """Those of the subject."""
         return self.subject.weights()
+
+    def layers(self) -> tuple[str, ...]:
+        """Those of the subject."""
+        return self.subject.layers()
+
+    def tokens_of(self, text: str) -> torch.Tensor | None:
+        """Those of the subject's tokenizer."""
+        return self.subject.tokens_of(text)
+
+    def framed(self, tokens: torch.Tensor) -> torch.Tensor:
+        """As the subject's tokenizer does it."""
+        return self.subject.framed(tokens)
+
+    def word_of(self, token: int) -> str:
+        """That of the subject's tokenizer."""
+        return self.subject.word_of(token)
+
+    def spectra(self, inputs: torch.Tensor | None = None) -> tuple[Spectrum, ...]:
+        """Those of the subject."""
+        return self.subject.spectra(inputs)
+
+    def listen(
+        self, inputs: torch.Tensor, hear: Callable[[str, torch.Tensor], None]
+    ) -> torch.Tensor:
+        """The subject's answer in one piece; a MemoryError goes up to whoever chose the rows."""
+        with shortage():
+            return self._answer(inputs, hear)
 
     def respond(self, inputs: torch.Tensor) -> torch.Tensor:
         """The subject's answer, in pieces where it does not fit as a whole."""
@@ -96,11 +128,13 @@ class Rig(AbstractSubject):
             return ""
         return f"memory ran short: at most {self.room} steps of all sequences went into one pass"
 
-    def _answer(self, inputs: torch.Tensor) -> torch.Tensor:
+    def _answer(
+        self, inputs: torch.Tensor, hear: Callable[[str, torch.Tensor], None] | None = None
+    ) -> torch.Tensor:
         step("measure.pass")
-        adapter = self.identity.adapter
+        adapter, asked = self.identity.adapter, self.subject
         with registry.calling("adapters", adapter, "failed to answer", memory=True), shortage():
-            answer = self.subject.respond(inputs)
+            answer = asked.respond(inputs) if hear is None else asked.listen(inputs, hear)
         check_answer(answer, inputs, pooled=self.pooled)
         return answer
 

@@ -8,6 +8,7 @@ from typing import Any
 from memaudit.contracts import Setting
 from memaudit.errors import ArgumentError, clean, nearest
 from memaudit.loading.access import ACCESS
+from memaudit.texts import read_text
 
 SHORTEST, LONGEST = 8, 1_048_576
 #: torch takes seeds as signed 64-bit integers.
@@ -17,7 +18,7 @@ LARGEST = 2.0**40
 #: Keyword arguments of `scan`, of `load`, and those that shape the measurement.
 SCANNING = ("horizon", "queries", "probes", "seed", "progress")
 OPENING = ("adapter", "device", "dtype", "revision", *ACCESS)
-MEASURING = ("level", "normalization", "amplitudes", "epsilon")
+MEASURING = ("level", "normalization", "amplitudes", "epsilon", "text", "words")
 
 
 def split_options(
@@ -27,6 +28,8 @@ def split_options(
     measuring = {name: options[name] for name in MEASURING if name in options}
     if "amplitudes" in measuring and measuring["amplitudes"] is not None:
         measuring["amplitudes"] = _amplitudes(measuring["amplitudes"])
+    if measuring.get("words") is not None:
+        measuring["words"] = _words(measuring["words"])
     opening = {name: value for name, value in options.items() if name not in MEASURING}
     plain = [
         int(v) if isinstance(v, Integral) and not isinstance(v, bool) else v
@@ -46,6 +49,8 @@ def check_setting(setting: Setting) -> None:
     _known("normalization", setting.normalization, NORMALIZATIONS)
     if not isinstance(setting.epsilon, Real) or not 0 < float(setting.epsilon) < 1:
         raise ArgumentError(f"epsilon is {setting.epsilon!r}", hint="take a number between 0 and 1")
+    if setting.text is not None:
+        read_text(setting.text)
 
 
 def _whole(name: str, value: Any, low: int, high: int) -> None:
@@ -67,3 +72,12 @@ def _amplitudes(value: Any) -> tuple[float, ...]:
         hint = f"give positive numbers from {1 / LARGEST:g} to {LARGEST:g}"
         raise ArgumentError(f"amplitudes are {clean(value)}", hint=hint)
     return tuple(float(v) for v in values)
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    """Words from a list, or from a text with commas between them."""
+    words = value.split(",") if isinstance(value, str) else value
+    good = isinstance(words, list | tuple) and all(isinstance(w, str) and w.strip() for w in words)
+    if not good or not words:
+        raise ArgumentError(f"words are {clean(value)!r}", hint="give words, as in good,bad,ha")
+    return tuple(word.strip() for word in words)

@@ -21,7 +21,7 @@ from memaudit.numerics.memory import Supremum
 from memaudit.results import Curve, Decay, Status
 
 if TYPE_CHECKING:
-    from memaudit.contracts import AbstractQuery
+    from memaudit.contracts import AbstractQuery, Setting
 
 #: A memoryless model reads at most a few roundings; between this and signal lies what is open.
 SILENCE_OVER_FLOOR = 3.0
@@ -33,7 +33,10 @@ MOST_BASIS_NUMBERS = 2**25
 
 @dataclass(slots=True)
 class Tally:
-    """The readings of one query; chunks of probes are added as they come in."""
+    """The readings of one query; chunks of probes are added as they come in.
+
+    `hidden` holds a tally of the same query for every layer whose hidden state is heard.
+    """
 
     query: AbstractQuery
     lags: torch.Tensor
@@ -48,6 +51,7 @@ class Tally:
     noise: float = 0.0
     linear: bool = True
     refuted: bool = False
+    hidden: dict[str, Tally] = field(default_factory=dict)
 
     def add(
         self,
@@ -71,13 +75,17 @@ class Tally:
 
     def mark(self) -> dict[str, Any]:
         """What is in the tally now, for `rewind`."""
-        held = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {k: list(v) if isinstance(v, list) else v for k, v in held.items()}
+        held = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "hidden"}
+        mark = {k: list(v) if isinstance(v, list) else v for k, v in held.items()}
+        return mark | {"hidden": {name: inner.mark() for name, inner in self.hidden.items()}}
 
     def rewind(self, mark: dict[str, Any]) -> None:
         """Forget what was added since the mark: that chunk failed half-way."""
         for name, value in mark.items():
-            setattr(self, name, value)
+            if name != "hidden":
+                setattr(self, name, value)
+        for name, inner in self.hidden.items():
+            inner.rewind(mark["hidden"][name])
 
     def _superpose(self, x: torch.Tensor, readings: torch.Tensor, loudest: torch.Tensor) -> None:
         have = sum(len(block) for block in self.basis)
@@ -128,7 +136,7 @@ class Tally:
         edge = not exact and memory.at_edge(values[:, :end], amplitudes, floors)
         status = _status(end < len(finite), interrupted=interrupted, unsettled=unsettled)
         lags = self.lags[:end].numpy()
-        return _judged(
+        return judged(
             Curve(
                 query=self.query.name,
                 normalization=self.normalization,
@@ -170,6 +178,27 @@ class Tally:
         return end > 0 and swept and self.linear and worst_output and formed
 
 
+def unmeasured(query: str, setting: Setting, status: Status = Status.TOO_SHORT) -> Curve:
+    """A curve without a value, with the reason."""
+    nothing = np.zeros(0)
+    return Curve(
+        query=query,
+        normalization=setting.normalization,
+        lags=nothing.astype(np.int64),
+        values=nothing,
+        median=nothing,
+        floor=0.0,
+        status=status,
+        decay=Decay("undetermined"),
+        horizon=None,
+        half_life=None,
+        epsilon=setting.epsilon,
+        probes=0,
+        exact=False,
+        at_edge=False,
+    )
+
+
 def _status(diverged: bool, *, interrupted: bool, unsettled: bool) -> Status:
     if diverged:
         return Status.DIVERGED
@@ -178,7 +207,7 @@ def _status(diverged: bool, *, interrupted: bool, unsettled: bool) -> Status:
     return Status.UNSETTLED if unsettled else Status.OK
 
 
-def _judged(curve: Curve, *, first: int, silence: float) -> Curve:
+def judged(curve: Curve, *, first: int, silence: float) -> Curve:
     """The curve with its decay, horizon, half-life, and a status where nothing was heard."""
     memory_part = curve.lags >= first
     lags, values = curve.lags[memory_part], curve.values[memory_part]

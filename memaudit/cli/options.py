@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +13,7 @@ SourceText = Annotated[
     str,
     typer.Argument(
         metavar="SOURCE",
-        help="A checkpoint file or folder, a hub id org/name[@revision], or demo:NAME.",
+        help="A checkpoint file or folder, a hub id org/name[@revision], timm:NAME, or demo:NAME.",
         show_default=False,
     ),
 ]
@@ -34,7 +35,8 @@ Queries = Annotated[
         metavar="NAME",
         envvar="MEMAUDIT_QUERY",
         show_envvar=False,
-        help="A memory function to measure; may be repeated (default: all three).",
+        help="A memory function to measure; may be repeated (default: heaviside, impulse and "
+        "reversed; repeat and context feed tokens).",
     ),
 ]
 Probes = Annotated[
@@ -44,7 +46,7 @@ Probes = Annotated[
         metavar="NAME",
         envvar="MEMAUDIT_PROBE",
         show_envvar=False,
-        help="A further measurement; may be repeated (default: assumptions).",
+        help="A further measurement; may be repeated (default: assumptions and spectrum).",
     ),
 ]
 Adapter = Annotated[
@@ -86,7 +88,18 @@ Settings = Annotated[
         envvar="MEMAUDIT_SET",
         show_envvar=False,
         help="An option of the adapter (memaudit list adapters) or of the audit: epsilon, "
-        "amplitudes, normalization, max_bytes, max_tensors, max_header; may be repeated.",
+        "amplitudes, normalization, words, max_bytes, max_tensors, max_header; may be repeated.",
+    ),
+]
+Text = Annotated[
+    Path | None,
+    typer.Option(
+        "--text",
+        metavar="FILE",
+        envvar="MEMAUDIT_TEXT",
+        show_envvar=False,
+        help="A text for the queries that feed tokens, and for the spectrum over data (default: "
+        "a small one in the package).",
     ),
 ]
 Seed = Annotated[

@@ -18,6 +18,7 @@ def scan(
     dtype: options.Dtype = "auto",
     revision: options.Revision = None,
     settings: options.Settings = None,
+    text: options.Text = None,
     seed: options.Seed = 0,
     offline: options.Offline = False,
     timeout: options.Timeout = None,
@@ -47,7 +48,7 @@ def scan(
     }
     order = checked_order(
         source,
-        arguments={"horizon": horizon, "seed": seed, **choice, **access},
+        arguments={"horizon": horizon, "seed": seed, "text": text, **choice, **access},
         queries=query or (),
         probes=probe or (),
         settings=settings or (),

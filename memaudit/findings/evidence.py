@@ -11,11 +11,12 @@ if TYPE_CHECKING:
 
 
 def groups(report: Report) -> Iterator[tuple[str, Mapping[str, Curve]]]:
-    """The curves by place: every layer when layers were audited, else the whole model.
+    """The curves by place: every part of a host, else the whole model.
 
-    For a host model `report.memory` repeats curves of its layers, so only one of the two is read.
+    For a host `report.memory` repeats curves of its parts, so only one of the two is read. The
+    hidden states of a whole model are no findings of their own.
     """
-    if report.layers:
+    if report.layers and not report.subject.whole:
         yield from report.layers.items()
     else:
         yield "", report.memory

@@ -37,7 +37,7 @@ class QueriesDisagree(AbstractRule):
     def check(self, report: Report) -> Iterable[Finding]:
         """One finding per place whose determined curves contradict each other."""
         for where, curves in groups(report):
-            sure = {q: c for q, c in curves.items() if c.decay.kind != "undetermined"}
+            sure = {q: c for q, c in curves.items() if _comparable(c)}
             kinds = {curve.decay.kind for curve in sure.values()}
             if len(kinds) > 1:
                 fact = "the queries disagree about the kind of decay"
@@ -50,6 +50,11 @@ class QueriesDisagree(AbstractRule):
                 "compare the curves, and rely on the query that resembles your data",
                 where=where,
             )
+
+
+def _comparable(curve: Curve) -> bool:
+    """Whether it has a verdict, on vectors: what tokens do is a question of its own."""
+    return curve.decay.kind != "undetermined" and curve.normalization != "none"
 
 
 def _rates_differ(curves: list[Curve]) -> bool:

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 #: These have a finding of their own, or nothing to judge.
-ELSEWHERE = (Status.DIVERGED, Status.NOT_MEASURED)
+ELSEWHERE = (
+    *(Status.DIVERGED, Status.NOT_MEASURED),
+    *(Status.NO_TOKENS, Status.NO_TOKENIZER, Status.TOO_SHORT),
+)
 
 
 class UndeterminedDecay(AbstractRule):

@@ -130,7 +130,10 @@ def _demo(text: str) -> Source:
     name = text.removeprefix("demo:")
     if name not in DEMOS:
         raise ArgumentError(f"unknown demo {clean(name)!r}", hint=nearest(name, DEMOS))
-    return Source("demo", text, path=DEMO_FOLDER / f"{name}.safetensors")
+    folder = DEMO_FOLDER / name
+    return Source(
+        "demo", text, path=folder if folder.is_dir() else DEMO_FOLDER / f"{name}.safetensors"
+    )
 
 
 def _existing(path: Path, text: str) -> Source:

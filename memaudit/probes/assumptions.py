@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     from memaudit.contracts import AbstractSubject, Setting
 
-#: Steps of the test sequences; three of these stand behind each other for the shifts.
-STEPS = 64
+#: Steps of the test sequences; four blocks of these stand behind each other for the shifts, and
+#: a model that takes fewer steps gets shorter ones.
+STEPS, BLOCKS = 64, 4
 #: Residuals are compared with this many roundings of the subject's dtype. In half precision that
 #: would allow anything, so the tolerance is capped; a few roundings must fit below the cap.
 ROUNDINGS, FEW_ROUNDINGS, LARGEST_TOLERANCE = 1e4, 16.0, 0.01
@@ -61,8 +62,10 @@ class Trial:
         self.subject = subject
         self.width = subject.input_size or 1
         self.rounding = torch.finfo(subject.dtype).eps
-        u, v = torch.randn(2, STEPS, self.width, generator=generator, dtype=torch.float64)
-        late = torch.cat([u[: STEPS // 2], v[STEPS // 2 :]])
+        limit = subject.longest
+        self.steps = STEPS if limit is None else max(1, min(STEPS, limit // BLOCKS))
+        u, v = torch.randn(2, self.steps, self.width, generator=generator, dtype=torch.float64)
+        late = torch.cat([u[: self.steps // 2], v[self.steps // 2 :]])
         self.inputs = {"silence": 0 * u, "u": u, "v": v, "mixed": 8 * u - 3 * v, "late": late}
         for k in (4, 12):
             self.inputs |= {f"u+2^-{k} v": u + 2.0**-k * v, f"2^-{k} u": 2.0**-k * u}
@@ -93,9 +96,10 @@ class Trial:
 
         One block of silence behind: a model that looks ahead must not see where it ends.
         """
-        padded = torch.zeros(4, 4 * STEPS, self.width, dtype=torch.float64)
+        steps = self.steps
+        padded = torch.zeros(4, BLOCKS * steps, self.width, dtype=torch.float64)
         for k in range(3):
-            padded[k, k * STEPS : (k + 1) * STEPS] = self.inputs["u"]
+            padded[k, k * steps : (k + 1) * steps] = self.inputs["u"]
         return self.answer(padded)
 
     def run(self) -> Iterable[Assumption]:
@@ -170,13 +174,13 @@ class Trial:
         """A shifted input gives a shifted answer, at three offsets."""
         if self.subject.pooled:
             return Assumption("time-homogeneous", None, None, None, "the model answers once")
-        answers = self.shifted
-        shifted = [(answers[k] - answers[3])[k * STEPS : (k + 1) * STEPS] for k in range(3)]
+        answers, steps = self.shifted, self.steps
+        shifted = [(answers[k] - answers[3])[k * steps : (k + 1) * steps] for k in range(3)]
         early = largest(shifted[1] - shifted[0]) / max(self.scale, 1e-300)
         late = largest(shifted[2] - shifted[1]) / max(self.scale, 1e-300)
         if not (_is_number(early) and _is_number(late)):
             return Assumption("time-homogeneous", None, None, None, NOT_FINITE)
-        note = f"offsets {STEPS} and {2 * STEPS}; from a cold start {early:.2g}"
+        note = f"offsets {steps} and {2 * steps}; from a cold start {early:.2g}"
         tolerance = max(SHIFT_TOLERANCE, self.tolerance)
         return Assumption("time-homogeneous", late <= tolerance, late, tolerance, note)
 
@@ -184,8 +188,8 @@ class Trial:
         """What comes later does not change the answer."""
         if self.subject.pooled:
             return Assumption("causal", None, None, None, "the model answers once per sequence")
-        near = (self.adjusted["late"] - self.adjusted["u"])[: STEPS // 2]
-        far = (self.shifted[2] - self.shifted[3])[: 2 * STEPS]
+        near = (self.adjusted["late"] - self.adjusted["u"])[: max(self.steps // 2, 1)]
+        far = (self.shifted[2] - self.shifted[3])[: 2 * self.steps]
         off = max(largest(near), largest(far))
         return self._judged("causal", off, "answers before a change of the input")
 

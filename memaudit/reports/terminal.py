@@ -10,6 +10,7 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from memaudit.contracts import AbstractReportFormat
+from memaudit.reports.depth import depth_line, depth_table, spectrum_table
 from memaudit.reports.findings_list import findings_list
 from memaudit.reports.plots import plots
 from memaudit.reports.summary import footer, header, layer_statuses, statuses
@@ -68,9 +69,15 @@ class Terminal(AbstractReportFormat):
             blocks += [plots(report, width=width, ascii_only=ascii_only)]
         else:
             blocks += [Text("No curve was measured.")]
-        if len(report.layers) > 1:
+        if report.subject.whole and report.layers:
+            table = depth_table(report, ascii_only=ascii_only)
+            blocks += [_titled("Layers", table), depth_line(report), *layer_statuses(report)]
+        elif len(report.layers) > 1:
             table = layers_table(report, ascii_only=ascii_only)
             blocks += [_titled("Layers", table), *layer_statuses(report)]
+        if report.spectrum:
+            table = spectrum_table(report.spectrum, ascii_only=ascii_only)
+            blocks += [_titled("Spectrum", table)]
         if report.assumptions:
             table = assumptions_table(report.assumptions, ascii_only=ascii_only)
             blocks += [_titled("Assumptions", table)]

@@ -16,7 +16,10 @@ NOTHING = "-"
 UNKNOWN = "?"
 HIDDEN = "the floor hides the horizon"
 #: With these the window ended before anything could be said about the horizon.
-UNREAD = (Status.NOT_MEASURED, Status.BELOW_FLOOR, Status.TOO_FEW_LAGS)
+UNREAD = (
+    *(Status.NOT_MEASURED, Status.BELOW_FLOOR, Status.TOO_FEW_LAGS),
+    *(Status.NO_TOKENS, Status.NO_TOKENIZER, Status.TOO_SHORT),
+)
 #: These have no horizon, whatever the floor is.
 ENDLESS = ("memoryless", "persistent", "growing")
 

@@ -8,6 +8,7 @@ from memaudit.testing.query import check_query
 from memaudit.testing.report_format import check_report_format
 from memaudit.testing.rule import check_rule
 from memaudit.testing.samples import sample_reports
+from memaudit.testing.token_query import check_token_query
 
 __all__ = [
     "check_adapter",
@@ -15,5 +16,6 @@ __all__ = [
     "check_query",
     "check_report_format",
     "check_rule",
+    "check_token_query",
     "sample_reports",
 ]

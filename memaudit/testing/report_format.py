@@ -62,7 +62,7 @@ def check_report_format(form: AbstractReportFormat) -> None:
     for what, name in {"control characters": HOSTILE, **NAMES}.items():
         # Of the same words: a report may wrap its lines, but by no other rule than this.
         twin = " ".join(name.split()).rstrip("\0") if what == LINES else "plain"
-        text, harmless = (form.render(everywhere(samples["full"], n)) for n in (name, twin))
+        text, harmless = (form.render(everywhere(samples["deep"], n)) for n in (name, twin))
         check_escaped(form, text, harmless, what)
 
 

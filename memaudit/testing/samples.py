@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from memaudit.audit import scan
+from memaudit.numerics.spectra import spectrum
 from memaudit.results import Finding, Identity, Report
 from memaudit.testing.models import HORIZON, tanh_recurrence
 from memaudit.wrapping import wrap
 
 
 def sample_reports() -> dict[str, Report]:
-    """Reports to try a format or a rule on: full, with layers, partial and empty."""
+    """Reports to try a format or a rule on: full, host, deep, partial and empty."""
     full = scan(wrap(tanh_recurrence, input_size=2), horizon=HORIZON, level="quick")
     note = Finding("MA999", "sample", "note", "a message", "an advice", "layer")
     full = replace(full, findings=(*full.findings, note))
@@ -19,9 +20,14 @@ def sample_reports() -> dict[str, Report]:
     curve = full.memory["heaviside"]
     cut = replace(curve, lags=curve.lags[:0], values=curve.values[:0], median=curve.median[:0])
     who = Identity("nothing", "wrap", "callable", 0, "float64", "cpu")
+    layers = {"encoder": full.memory, "decoder": full.memory}
+    modes = spectrum(
+        layer="encoder", cell="cell", parameterization="exp", at="rest", eigenvalues=[1.0, 0.5]
+    )
     return {
         "full": full,
-        "layered": replace(full, layers={"encoder": full.memory, "decoder": full.memory}),
+        "layered": replace(full, subject=replace(full.subject, whole=False), layers=layers),
+        "deep": replace(full, layers=layers, spectrum=(modes,)),
         "partial": replace(full, memory={"heaviside": cut}, complete=False, errors=(error,)),
         "empty": Report(subject=who, settings={}),
     }
@@ -36,6 +42,10 @@ def renamed(report: Report, name: str) -> Report:
         subject=replace(who, notes=(name,)),
         memory=curves,
         layers={name: curves},
+        spectrum=tuple(
+            replace(s, layer=name, cell=name, parameterization=name, at=name, where=name)
+            for s in report.spectrum
+        ),
         assumptions=tuple(replace(a, note=name, where=name) for a in report.assumptions),
         findings=tuple(replace(f, message=name, advice=name, where=name) for f in report.findings),
         errors=({"code": "E_X", "stage": name, "message": name, "hint": name},),

@@ -41,6 +41,12 @@ EVIDENCE = [
         report(curve(), environment={"memory": "memory ran short: at most 512 steps"}),
         "at most 512 steps",
     ),
+    (
+        "MA005",
+        "note",
+        report(curve(values=np.exp(-0.05 * LAGS[:255])), subject=identity(longest=512)),
+        "at most 512 steps; lags measured instead of 512: heaviside 256",
+    ),
     ("MA101", "note", report(of_kind("memoryless", values=ZERO)), "at most 0 against"),
     (
         "MA102",
@@ -114,6 +120,12 @@ EVIDENCE = [
         "by 0.001, largest value 2",
     ),
     (
+        "MA113",
+        "warning",
+        report(curve(), curve("impulse", horizon=200), subject=identity(context=2048)),
+        "a context of 2048 steps; the longest horizon that was measured is 200 (impulse)",
+    ),
+    (
         "MA301",
         "warning",
         report(curve(), assumptions=(assumption("causal", False),)),
@@ -184,7 +196,8 @@ def test_findings_are_sorted_by_severity_then_code_then_place():
         "b": {"heaviside": of_kind("growing")},
         "a": {"heaviside": of_kind("growing"), "impulse": of_kind("persistent", "impulse")},
     }
-    found = judge(report(layers=layers, subject=identity(coverage=0.5, assumed={"x": "y"})))
+    host = identity(coverage=0.5, assumed={"x": "y"}, whole=False)
+    found = judge(report(layers=layers, subject=host))
     assert [(f.code, f.where) for f in found] == [
         ("MA102", "a"),
         ("MA102", "b"),

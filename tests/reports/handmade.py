@@ -61,9 +61,9 @@ def identity(**changes: Any) -> Identity:
 
 
 def report(*curves: Curve, **changes: Any) -> Report:
-    """A complete report with these curves; the subject's fields go through `subject`."""
+    """A complete report with these curves; one with layers is that of a host."""
     fields: dict[str, Any] = {
-        "subject": identity(),
+        "subject": identity(whole="layers" not in changes),
         "settings": {"horizon": 512, "seed": 0, "level": "standard"},
         "memory": {item.query: item for item in curves},
         "timing": {"total": 1.25},

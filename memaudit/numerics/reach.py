@@ -1,0 +1,37 @@
+"""Which of several curves remembers longest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memaudit.numerics.envelope import SIGNAL_OVER_FLOOR
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from memaudit.results import Curve
+
+
+def reach(curve: Curve) -> tuple[int, float, float]:
+    """Growing beyond persistent beyond a horizon outside the window beyond one inside."""
+    rank = {"growing": 3, "persistent": 2}.get(curve.decay.kind, 0)
+    if rank == 0 and curve.horizon is None and len(curve.values):
+        rank = int(curve.values[-1] > SIGNAL_OVER_FLOOR * curve.floor)
+    return rank, float(curve.horizon or 0), curve.half_life or 0.0
+
+
+def longest_of(layers: Mapping[str, Mapping[str, Curve]]) -> dict[str, Curve]:
+    """Per query, the curve of the layer that remembers longest."""
+    return {query: layers[layer][query] for query, layer in longest_layers(layers).items()}
+
+
+def longest_layers(layers: Mapping[str, Mapping[str, Curve]]) -> dict[str, str]:
+    """Per query, the layer that remembers longest; the first of several alike."""
+    names = dict.fromkeys(name for curves in layers.values() for name in curves)
+    return {
+        name: max(
+            (layer for layer, curves in layers.items() if name in curves),
+            key=lambda layer: reach(layers[layer][name]),
+        )
+        for name in names
+    }

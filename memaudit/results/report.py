@@ -1,0 +1,104 @@
+"""A whole audit as one record, and its strict JSON form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Self
+
+from memaudit.records import Record
+from memaudit.results.curve import Curve
+from memaudit.results.identity import Identity
+from memaudit.results.judgement import Assumption, Finding
+from memaudit.results.spectrum import Spectrum
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: Rises when a field of the JSON report changes its meaning or goes away.
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Report(Record):
+    """A whole audit. `complete` is False when it was cut short; what was measured is kept.
+
+    `layers` holds curves by layer and query. For a model that ran as a whole they are those of the
+    hidden state after every layer, from the same passes as `memory`; for a host (`subject.whole`
+    False) they are those of the parts, each run by itself, and `memory` holds, per query, the curve
+    of the part that remembers longest.
+    """
+
+    subject: Identity
+    settings: dict[str, Any]
+    assumptions: tuple[Assumption, ...] = ()
+    memory: dict[str, Curve] = field(default_factory=dict)
+    layers: dict[str, dict[str, Curve]] = field(default_factory=dict)
+    spectrum: tuple[Spectrum, ...] = ()
+    stability: Any = None
+    precision: Any = None
+    recall: Any = None
+    findings: tuple[Finding, ...] = ()
+    complete: bool = True
+    errors: tuple[dict[str, str], ...] = ()
+    timing: dict[str, float] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        curves = "".join(f"\n  {curve!r}" for curve in self.memory.values())
+        codes = " ".join(finding.code for finding in self.findings) or "none"
+        title = f"{self.subject.source}: {self.subject.description}"
+        return f"Report({title}{curves}\n  findings: {codes})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON report: schema number first, then the version, then the fields."""
+        from memaudit import __version__
+
+        return {"schema": SCHEMA, "memaudit": __version__, **Record.to_dict(self)}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """The inverse of `to_dict`; refuses a schema that it does not know."""
+        from memaudit.report_files import check_schema, corrupt
+
+        check_schema(data)
+        try:
+            return cls._from_known(data)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise corrupt(error) from error
+
+    @classmethod
+    def _from_known(cls, data: dict[str, Any]) -> Self:
+        known = {f.name: data[f.name] for f in fields(cls)}
+        extra = set(data) - set(known) - {"schema", "memaudit"}
+        if extra:
+            raise ValueError(f"unknown fields {', '.join(sorted(extra))}")
+        curves = {name: Curve.from_dict(item) for name, item in data["memory"].items()}
+        layers = {
+            layer: {name: Curve.from_dict(item) for name, item in group.items()}
+            for layer, group in data["layers"].items()
+        }
+        return cls(
+            **{
+                **known,
+                "subject": Identity.from_dict(data["subject"]),
+                "assumptions": tuple(Assumption.from_dict(item) for item in data["assumptions"]),
+                "memory": curves,
+                "layers": layers,
+                "spectrum": tuple(Spectrum.from_dict(item) for item in data["spectrum"]),
+                "findings": tuple(Finding.from_dict(item) for item in data["findings"]),
+                "errors": tuple(data["errors"]),
+            }
+        )
+
+    def save(self, path: str | Path) -> Path:
+        """Write the JSON report in one atomic step and give back its path."""
+        from memaudit.report_files import write_json
+
+        return write_json(self.to_dict(), path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a report that `save` wrote."""
+        from memaudit.report_files import read_json
+
+        return cls.from_dict(read_json(path))

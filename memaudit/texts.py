@@ -1,0 +1,37 @@
+"""The text that measurements in token space read."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from memaudit.errors import ArgumentError
+
+#: A text is read up to here: no query looks at more.
+LONGEST_TEXT = 1 << 22
+
+
+def read_text(text: str | Path | None) -> str:
+    """The text that queries in token space read: given, in a file, or the one in the package."""
+    if text is None:
+        from memaudit.data import sample_text
+
+        return sample_text()
+    if isinstance(text, Path):
+        try:
+            with text.open("rb") as file:
+                text = file.read(LONGEST_TEXT).decode("utf-8", errors="replace")
+        except OSError as error:
+            fact = f"the text cannot be read: {error.strerror}"
+            raise ArgumentError(fact, hint="give a file with plain text", source=text) from None
+    if not isinstance(text, str) or not text.strip():
+        raise ArgumentError("the text is empty", hint="give a file with a few thousand words")
+    return text
+
+
+def text_told(text: str | Path | None) -> str:
+    """What a report says about the text: where it came from, its length and its digest."""
+    content = read_text(text)
+    digest = hashlib.sha256(content.encode("utf-8", errors="replace")).hexdigest()
+    origin = "the sample in the package" if text is None else "given"
+    return f"{origin}, {len(content)} characters, sha256 {digest}"
