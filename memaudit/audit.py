@@ -54,8 +54,8 @@ def scan(
 ) -> Report:
     """Audit a source, a module or a subject, and give back the whole report.
 
-    `options` are measuring options (level, normalization, amplitudes, epsilon, text, words),
-    opening options (adapter, device, dtype, revision) and the adapter's own. Ctrl-C raises
+    `options` are measuring options (level, normalization, amplitudes, epsilon, baseline, text,
+    words), opening options (adapter, device, dtype, revision) and the adapter's own. Ctrl-C raises
     `Interrupted`, which carries the partial report. `progress` True draws a bar on a terminal.
     """
     started = time.perf_counter()
@@ -135,6 +135,7 @@ def _report(
         "normalization": setting.normalization,
         "amplitudes": setting.amplitudes,
         "epsilon": setting.epsilon,
+        "baseline": setting.baseline,
         "text": None if subject.vocabulary is None else text_told(setting.text),
         "words": setting.words,
         "trust_remote_code": trusted,

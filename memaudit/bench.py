@@ -85,6 +85,8 @@ class Bench:
     probes: Probes
     normalization: str
     advance: Callable[[int], None]
+    #: What silence is, (D,); None for zeros.
+    rest: torch.Tensor | None = None
 
     def tallies(self, queries: Sequence[AbstractQuery]) -> list[Tally]:
         """An empty tally for every query."""
@@ -174,7 +176,7 @@ class Bench:
         silence = x.new_zeros(1, length, x.shape[1])
         stacked = batch.stacked(length)
         # The first row twice: identical runs that differ show the machine's own noise.
-        sequences = torch.cat([silence, stacked, stacked[:1]])
+        sequences = self._rested(torch.cat([silence, stacked, stacked[:1]]))
 
         def read(answers: torch.Tensor, layer: str | None = None) -> None:
             noise = float(torch.nan_to_num((answers[-1] - answers[1]).abs()).amax())
@@ -223,7 +225,7 @@ class Bench:
         silence = inputs.new_zeros(1, *inputs.shape[1:])
         reference = tally.query.reference(x, horizon)
         against = inputs[:0] if reference is None else reference
-        sequences = torch.cat([silence, inputs, against, inputs[:1]])
+        sequences = self._rested(torch.cat([silence, inputs, against, inputs[:1]]))
         times = self._times(tally)
         answers = None
         for time in times.tolist():
@@ -237,6 +239,10 @@ class Bench:
         mine = answers[1 : 1 + len(x)]
         base = answers[:1] if reference is None else answers[1 + len(x) : 1 + 2 * len(x)]
         self._read(tally, x, amplitude, mine, base, noise)
+
+    def _rested(self, sequences: torch.Tensor) -> torch.Tensor:
+        """Sequences on top of what silence is."""
+        return sequences if self.rest is None else sequences + self.rest.to(sequences)
 
     def _last_step(self, before: int) -> int:
         """The step of the prefix whose change tells whether the state has settled.

@@ -37,6 +37,7 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "MA111": "memaudit.findings.power_law_in_window:PowerLawInWindow",
         "MA112": "memaudit.findings.sensitive_to_rounding:SensitiveToRounding",
         "MA113": "memaudit.findings.short_of_context:ShortOfContext",
+        "MA114": "memaudit.findings.shut_by_silence:ShutBySilence",
         "MA301": "memaudit.findings.not_causal:NotCausal",
         "MA302": "memaudit.findings.not_time_homogeneous:NotTimeHomogeneous",
         "MA303": "memaudit.findings.not_deterministic:NotDeterministic",
@@ -69,4 +70,6 @@ DEMOS: Final[dict[str, str]] = {
     "lstm": "LSTM, 1 layer of 32: moving average with kernel 0.95^t",
     "gru": "GRU, 1 layer of 32: repeat the input of 10 steps ago",
     "rnn": "tanh RNN, 1 layer of 32: moving average with kernel 0.9^t",
+    "mamba": "Mamba, 2 layers of 48: language model of letters",
+    "bert": "BERT, 2 layers of 48: are more words of a review good than bad",
 }

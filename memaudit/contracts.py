@@ -176,9 +176,10 @@ class AbstractQuery(ABC):
 class Setting:
     """What every measurement of one audit shares.
 
-    `amplitudes` None leaves them to the level. `text` is what queries in token space read: the
-    text itself, or a file that holds it; None is the one in the package. `words` are those that
-    are repeated, None leaves the choice to the text.
+    `amplitudes` None leaves them to the level. `baseline` is what silence is: "zero", "natural"
+    for a real input such as the embedding of a token, or a number that stands in every entry.
+    `text` is what queries in token space read: the text itself, or a file that holds it; None is
+    the one in the package. `words` are those that are repeated, None leaves it to the text.
     """
 
     horizon: int = 512
@@ -187,6 +188,7 @@ class Setting:
     normalization: str = "iatn"
     amplitudes: tuple[float, ...] | None = None
     epsilon: float = 1e-3
+    baseline: str | float = "zero"
     text: str | Path | None = None
     words: tuple[str, ...] | None = None
 

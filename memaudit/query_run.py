@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from memaudit.bench import Bench, Facts
-from memaudit.errors import MemauditError
+from memaudit.errors import ArgumentError, MemauditError
 from memaudit.numerics import signals
 from memaudit.tally import unmeasured
 
@@ -68,6 +68,7 @@ class QueryRun:
             self._vectors(),
             self.setting.normalization,
             clock.advance,
+            self._rest(),
         )
         tallies = bench.tallies(queries)
         clock.total = bench.cost(tallies)
@@ -143,6 +144,21 @@ class QueryRun:
             else:
                 setting = replace(self.setting, horizon=lags)
                 replace(self, setting=setting).measure(group, curves)
+
+    def _rest(self) -> torch.Tensor | None:
+        """The input that counts as silence, None for zeros."""
+        asked = self.setting.baseline
+        if asked == "zero":
+            return None
+        if not isinstance(asked, str):
+            return torch.full((self.subject.input_size or 1,), float(asked), dtype=torch.float64)
+        natural = self.subject.natural_inputs(1, signals.seeded(self.setting.seed))
+        if natural is None or not len(natural):
+            fact = (
+                "baseline=natural was asked for, and the model has no embeddings to take one from"
+            )
+            raise ArgumentError(fact, hint="take zero, or a number")
+        return natural[0]
 
     def _vectors(self) -> Probes:
         width = self.subject.input_size or 1

@@ -18,7 +18,7 @@ LARGEST = 2.0**40
 #: Keyword arguments of `scan`, of `load`, and those that shape the measurement.
 SCANNING = ("horizon", "queries", "probes", "seed", "progress")
 OPENING = ("adapter", "device", "dtype", "revision", *ACCESS)
-MEASURING = ("level", "normalization", "amplitudes", "epsilon", "text", "words")
+MEASURING = ("level", "normalization", "amplitudes", "epsilon", "baseline", "text", "words")
 
 
 def split_options(
@@ -47,6 +47,7 @@ def check_setting(setting: Setting) -> None:
     _whole("seed", setting.seed, 0, LARGEST_SEED)
     _known("level", setting.level, LEVELS)
     _known("normalization", setting.normalization, NORMALIZATIONS)
+    _check_baseline(setting.baseline)
     if not isinstance(setting.epsilon, Real) or not 0 < float(setting.epsilon) < 1:
         raise ArgumentError(f"epsilon is {setting.epsilon!r}", hint="take a number between 0 and 1")
     if setting.text is not None:
@@ -63,6 +64,16 @@ def _whole(name: str, value: Any, low: int, high: int) -> None:
 def _known(name: str, value: Any, known: dict[str, Any]) -> None:
     if not isinstance(value, str) or value not in known:
         raise ArgumentError(f"unknown {name} {clean(value)!r}", hint=nearest(str(value), known))
+
+
+def _check_baseline(value: Any) -> None:
+    from memaudit.numerics.signals import BASELINES
+
+    if isinstance(value, Real) and not isinstance(value, bool):
+        if not abs(float(value)) <= LARGEST:
+            raise ArgumentError(f"baseline is {clean(value)}", hint=f"at most {LARGEST:g}")
+        return
+    _known("baseline", value, BASELINES)
 
 
 def _amplitudes(value: Any) -> tuple[float, ...]:

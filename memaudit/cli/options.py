@@ -88,7 +88,8 @@ Settings = Annotated[
         envvar="MEMAUDIT_SET",
         show_envvar=False,
         help="An option of the adapter (memaudit list adapters) or of the audit: epsilon, "
-        "amplitudes, normalization, words, max_bytes, max_tensors, max_header; may be repeated.",
+        "amplitudes, normalization, baseline, words, max_bytes, max_tensors, max_header; may be "
+        "repeated.",
     ),
 ]
 Text = Annotated[

@@ -13,6 +13,11 @@ LEVELS: dict[str, tuple[tuple[int, ...], int, int, int]] = {
     "standard": ((-6, -3, 0, 3, 6), 4, 2, 2),
     "thorough": (tuple(range(-6, 7)), 16, 8, 8),
 }
+#: What silence is, beside a number: the vector that the model is at rest with.
+BASELINES: dict[str, str] = {
+    "zero": "no input at all",
+    "natural": "a real input, such as the embedding of a token",
+}
 #: All basis vectors are fed once up to this width: they give a linear model's supremum exactly.
 WIDEST_SWEEP = 128
 

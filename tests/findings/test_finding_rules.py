@@ -126,6 +126,12 @@ EVIDENCE = [
         "a context of 2048 steps; the longest horizon that was measured is 200 (impulse)",
     ),
     (
+        "MA114",
+        "warning",
+        report(curve(), silent("impulse")),
+        "(impulse: memoryless), under input it is not (heaviside exponential)",
+    ),
+    (
         "MA301",
         "warning",
         report(curve(), assumptions=(assumption("causal", False),)),

@@ -1,0 +1,51 @@
+"""MA114: silence shuts the model, so queries that end in silence read nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from memaudit.contracts import AbstractRule
+from memaudit.findings.evidence import groups
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from memaudit.results import Finding, Report
+
+#: Kinds of decay that say that something is remembered.
+REMEMBERED = ("exponential", "polynomial", "persistent", "growing", "finite")
+#: Queries that read the answer while the input is zero.
+ENDING_IN_SILENCE = ("impulse", "reversed")
+
+
+class ShutBySilence(AbstractRule):
+    """Queries that end in silence find no memory, others do."""
+
+    code: ClassVar[str] = "MA114"
+    name: ClassVar[str] = "shut-by-silence"
+    severity: ClassVar[str] = "warning"
+    explanation: ClassVar[str] = (
+        "The impulse and the reversed query feed zeros while they read. In a gated model such as "
+        "Mamba a zero input shuts the gate through which the state is read, so the answer is "
+        "silent whatever the state holds: these curves say nothing about the memory. Other "
+        "queries of the same model, which read it under input, do find memory. Take a real input "
+        "for silence (--set baseline=natural, or a number for models without embeddings), or "
+        "read text (--query context)."
+    )
+
+    def check(self, report: Report) -> Iterable[Finding]:
+        """One finding per place, with the queries on both sides."""
+        if report.settings.get("baseline", "zero") != "zero":
+            return
+        for where, curves in groups(report):
+            kinds = {query: curve.decay.kind for query, curve in curves.items()}
+            deaf = [q for q in ENDING_IN_SILENCE if kinds.get(q) == "memoryless"]
+            heard = [f"{q} {kind}" for q, kind in kinds.items() if kind in REMEMBERED]
+            if deaf and heard:
+                yield self.finding(
+                    f"under zero input the answer is shut off ({', '.join(deaf)}: memoryless), "
+                    f"under input it is not ({', '.join(heard)})",
+                    "--set baseline=natural takes a real input for silence; --query context reads "
+                    "a text",
+                    where=where,
+                )
