@@ -225,10 +225,7 @@ def _refusal(source: Source) -> SourceError | None:
 def _nobody(source: Source) -> tuple[str, str]:
     """The fact and the hint when no adapter claims a source."""
     known = {
-        "timm": (
-            "no installed adapter opens timm models",
-            "build the model in Python and pass the module to memaudit.scan",
-        ),
+        "timm": ("no installed adapter opens timm models", "see memaudit doctor"),
         "module": (
             "no input width was found that the module takes, and no recurrent layer in it",
             "give the width: memaudit.scan(module, input_size=...)",

@@ -40,6 +40,19 @@ def rows(kind: str, pattern: str = "*") -> list[Row]:
     return [row for row in found if fnmatchcase(row.name.lower(), pattern.lower())]
 
 
+def options_of(pattern: str) -> dict[str, dict[str, str]]:
+    """The options of every adapter whose name matches; one that does not import has none."""
+    found: dict[str, dict[str, str]] = {}
+    for name, rivals in registry.available("adapters").items():
+        if len(rivals) != 1 or not fnmatchcase(name.lower(), pattern.lower()):
+            continue
+        try:
+            found[name] = dict(getattr(registry.load(rivals[0]), "options", {}))
+        except MachineError:  # the row of the adapter says why
+            continue
+    return found
+
+
 def clashes(kind: str) -> list[MachineError]:
     """The names of a kind that more than one plugin wants."""
     if kind == "demos":

@@ -26,10 +26,13 @@ def list_plugins(
     *,
     debug: Debug = False,
 ) -> None:
-    """List adapters, queries, probes, findings, reports and demos."""
+    """List adapters, queries, probes, findings, reports and demos.
+
+    `memaudit list adapters` shows the options of every adapter as well.
+    """
     from rich.text import Text
 
-    from memaudit.cli.inventory import KINDS, clashes, rows
+    from memaudit.cli.inventory import KINDS, Row, clashes, options_of, rows
     from memaudit.errors import ArgumentError, MachineError, clean, nearest
 
     del debug
@@ -41,6 +44,11 @@ def list_plugins(
     for position, (name, found) in enumerate(shown):
         title = Text(("\n" if position else "") + name, style="bold underline")
         show(title, _table(found) if found else Text("none"))
+    if kind == "adapters":  # asked for by name: only then is it worth importing them
+        for name, options in options_of(pattern).items():
+            if options:
+                title = Text(f"\noptions of {clean(name)} (--set KEY=VALUE)", style="bold")
+                show(title, _table([Row(key, "", words) for key, words in options.items()]))
     errors = [error for name in asked for error in clashes(name)]
     for error in errors:
         say(error.line())

@@ -27,8 +27,9 @@ class PartlyCovered(AbstractRule):
         "not run. That happens when a checkpoint holds layers whose wiring it does not state "
         "(embeddings, heads, attention between recurrent layers). The verdict is about the part "
         "that was run, and the whole model may remember for longer or for shorter. To audit all "
-        "of it, name the layers by --set encoder=NAME, head=NAME or output=logits, or build the "
-        "model in Python and wrap it: memaudit.wrap(model, input_size=...)."
+        "of it, use the options of the adapter (encoder=NAME, head=NAME, output=logits, "
+        "layers=all), or build the model in Python and wrap it: "
+        "memaudit.wrap(model, input_size=...)."
     )
 
     def check(self, report: Report) -> Iterable[Finding]:
@@ -39,6 +40,6 @@ class PartlyCovered(AbstractRule):
         yield self.finding(
             f"the audit ran {100 * share:.1f} % of the {report.subject.parameters:,} parameters; "
             "the rest was not run",
-            "read the verdict as one about that part; --set encoder=, head= or output= may place "
-            "more of it, memaudit.wrap in Python runs all of it",
+            "read the verdict as one about that part; the options of the adapter (memaudit list "
+            "adapters) may run more of it, memaudit.wrap in Python runs all of it",
         )

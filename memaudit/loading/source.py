@@ -76,10 +76,16 @@ class Source:
         except SourceError as error:
             return error.at(self.text)
 
+    def opened_from(self, other: Source) -> Source:
+        """Another source in which the files of this one lie: what changes there is told here."""
+        vars(self).setdefault("_others", []).append(other)
+        return other
+
     def changes(self) -> list[MemauditError]:
         """What happened to its files since they were read."""
-        opened = vars(self).get("_opened")
-        return [] if opened is None or isinstance(opened, SourceError) else opened.changes()
+        opened, others = vars(self).get("_opened"), vars(self).get("_others", [])
+        here = [] if opened is None or isinstance(opened, SourceError) else opened.changes()
+        return [*here, *(change for other in others for change in other.changes())]
 
 
 def parse_source(source: Any, *, revision: str | None = None, access: Access = SAFE) -> Source:

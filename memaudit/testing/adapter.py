@@ -81,7 +81,8 @@ def _check_identity(adapter: AbstractAdapter, subject: AbstractSubject, *, in_me
     must(who.parameters >= 0, f"identity.parameters is {who.parameters}")
     must(0 <= who.coverage <= 1, f"identity.coverage is {who.coverage}, outside 0 to 1")
     for name, reason in who.assumed.items():
-        must(name in adapter.options, f"{name} was assumed, but there is no such option to set it")
+        known = name in (*adapter.options, *OPENING)
+        must(known, f"{name} was assumed, but there is no such option to set it")
         must(bool(reason.strip()), f"{name} was assumed without a reason")
     check_plain(who, "the identity")
 

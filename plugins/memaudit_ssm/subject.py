@@ -1,0 +1,99 @@
+"""One direction of a selective scan made audible."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from memaudit.contracts import AbstractSubject
+from memaudit.errors import ArgumentError
+from memaudit.numerics.spectra import point, spectrum
+from memaudit_ssm.scans import CELL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from memaudit.results import Identity, Spectrum
+    from memaudit_ssm.network import SelectiveScan
+
+#: Shares of the inputs at which the data-dependent step size is taken.
+QUANTILES = (0.05, 0.5, 0.95)
+
+
+class ScanSubject(AbstractSubject):
+    """A selective scan that answers batches (B,T,d) of what its host feeds it."""
+
+    def __init__(self, name: str, network: SelectiveScan, identity: Identity) -> None:
+        self.name = name
+        self.network = network
+        self.identity = identity
+        self.input_size = network.A_log.shape[0]
+        self.pooled = False
+        self.device = network.A_log.device
+        self.dtype = network.A_log.dtype
+
+    def respond(self, inputs: Tensor) -> Tensor:
+        """Answer (B,T,d) floats by (B,T,d)."""
+        checked = self._checked(inputs)
+        with torch.no_grad():
+            return self.network(checked)
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """The weights of the scan and its projections."""
+        return self.network.state_dict()
+
+    def spectra(self, inputs: Tensor | None = None) -> tuple[Spectrum, ...]:
+        """The eigenvalues exp(dt·A) at rest, and at quantiles of dt over the inputs (B,T,d)."""
+        checked = None if inputs is None else self._checked(inputs)
+        with torch.no_grad():
+            rates = _numbers(self.network.rates())
+            rest = _numbers(self.network.steps(self._silence())[0, 0])
+            dt = None if checked is None else _numbers(self.network.steps(checked).flatten(0, 1))
+        points = ()
+        if dt is not None:
+            taken = zip(QUANTILES, np.quantile(dt, QUANTILES, axis=0), strict=True)
+            points = tuple(
+                point(f"dt {100 * share:.0f} %", _modes(steps, rates)) for share, steps in taken
+            )
+        found = spectrum(
+            layer=self.name,
+            cell=CELL,
+            parameterization="exp",
+            at="dt at its bias",
+            eigenvalues=_modes(rest, rates),
+            points=points,
+        )
+        return (found,)
+
+    def _silence(self) -> Tensor:
+        """One step of what is fed when nothing happens."""
+        shape = (1, 1, len(self.network.A_log))
+        return torch.zeros(shape, device=self.device, dtype=self.dtype)
+
+    def _checked(self, inputs: Any) -> Tensor:
+        if not isinstance(inputs, Tensor):
+            raise ArgumentError(f"the input must be a tensor, not {type(inputs).__name__}")
+        if 0 in inputs.shape:
+            raise ArgumentError(
+                f"the input is empty: its shape is {tuple(inputs.shape)}; "
+                "a sequence needs at least one step"
+            )
+        width = self.input_size
+        if not inputs.is_floating_point() or inputs.ndim != 3 or inputs.shape[2] != width:
+            raise ArgumentError(
+                f"the scan takes floats of shape (B, T, {width}), "
+                f"not {str(inputs.dtype).removeprefix('torch.')} of {tuple(inputs.shape)}"
+            )
+        return inputs.to(self.device, self.dtype)
+
+
+def _modes(steps: np.ndarray, rates: np.ndarray) -> np.ndarray:
+    """Eigenvalues exp(dt_c·A_cn) of every channel and state."""
+    return np.exp(steps[:, None] * rates)
+
+
+def _numbers(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().cpu().double().numpy()
