@@ -13,6 +13,9 @@ from torch import nn
 
 from memaudit import registry
 from memaudit.testing import check_adapter
+from tests.plugins.ssm_models import mixer, picture_scan, written
+from tests.plugins.timm_models import SCANNING, SMALL, saved, sequencer, vit
+from tests.plugins.transformers_zoo import make
 
 
 def seeded(make: Callable[[], nn.Module]) -> nn.Module:
@@ -48,6 +51,19 @@ SOURCES: dict[str, dict[str, Callable[[Path], Any]]] = {
         "host file": file_of(two_stacks),
         "module": lambda folder: seeded(lambda: nn.LSTM(3, 4, batch_first=True)),
         "host module": lambda folder: seeded(two_stacks),
+    },
+    "ssm": {
+        "host file": lambda folder: written(picture_scan("ss.", k=2) | mixer("m."), folder),
+    },
+    "timm": {
+        "vision transformer folder": lambda folder: saved(vit(), folder, SMALL),
+        "sequencer folder": lambda folder: saved(sequencer(), folder, SCANNING),
+        "module": lambda folder: vit(),
+    },
+    "transformers": {
+        "demo mamba": demo("mamba"),
+        "demo bert": demo("bert"),
+        "module": lambda folder: make("gpt2"),
     },
 }
 CASES = [

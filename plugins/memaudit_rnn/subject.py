@@ -26,13 +26,9 @@ class RnnSubject(AbstractSubject):
         self.identity = identity
         self.input_size = network.input_size
         self.pooled = network.pool != "none"
+        self.vocabulary = None if network.table is None else network.table.num_embeddings
         self.device = weight.device
         self.dtype = weight.dtype
-
-    @property
-    def vocabulary(self) -> int | None:
-        """How many token ids there are, or None for a model without an embedding."""
-        return None if self.network.table is None else self.network.table.num_embeddings
 
     def respond(self, inputs: Tensor) -> Tensor:
         """Answer (B,T,D) floats, or (B,T) token ids, by (B,T,M), or by (B,M) when pooled."""

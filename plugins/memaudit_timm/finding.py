@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from memaudit.errors import SourceError, clean
+from memaudit.numerics.wide_floats import really_float64
 from memaudit_timm.building import BUILD_ERRORS
 from memaudit_timm.images import image_size, noise_image
 from memaudit_timm.patches import PatchModel
 from memaudit_timm.stand_in import GivenPatches
-from memaudit_timm.wide_floats import wide_floats
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,7 +101,7 @@ def _try(
     hooks += [block.register_forward_hook(sighting.hear_block) for block in blocks]
     run: Any = getattr(model, "forward_features", None)
     try:
-        with torch.no_grad(), wide_floats(image.dtype):
+        with torch.no_grad(), really_float64(image.dtype):
             return sighting, run(image)
     except BUILD_ERRORS as error:
         what = f"an image of {tuple(image.shape[1:])} ends in {type(error).__name__}"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from memaudit_timm.wide_floats import wide_floats
+from memaudit.numerics.wide_floats import really_float64
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +68,7 @@ class PatchModel:
                     stack.callback(block.register_forward_hook(told).remove)
             self._stand_in.hand(functional.pad(sequences, (0, 0, 0, missing)))
             stack.callback(self._stand_in.hand, None)
-            stack.enter_context(wide_floats(sequences.dtype))
+            stack.enter_context(really_float64(sequences.dtype))
             forward: Any = self.model.forward_features
             return self.states(forward(images), steps)
 

@@ -1,4 +1,4 @@
-"""Which files of a repository an audit needs; never its code, never anything beyond that."""
+"""Which files of a repository an audit needs, and nothing beyond: its code only if trusted."""
 
 from __future__ import annotations
 
@@ -58,6 +58,11 @@ def choose_weights(names: Collection[str]) -> Choice:
         hint=f"expected a file ending in {', '.join(SUFFIXES)} at its top level",
         stage="fetch",
     )
+
+
+def code_among(names: Collection[str]) -> tuple[str, ...]:
+    """The Python files of a repository, which are fetched for those who trust them."""
+    return tuple(sorted(name for name in names if name.endswith(".py")))
 
 
 def shards_of(index: bytes) -> tuple[str, ...]:

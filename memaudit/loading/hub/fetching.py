@@ -34,7 +34,8 @@ def fetch_repository(name: str, *, revision: str | None, access: Access) -> Fetc
     """
     try:
         _check(name, revision)
-        return _fetch(Order(name, revision, access.limits.max_bytes, access.offline), access)
+        limit, code = access.limits.max_bytes, access.trust_remote_code
+        return _fetch(Order(name, revision, limit, access.offline, code), access)
     except MemauditError as error:
         raise error.at(name if revision is None else f"{name}@{revision}") from None
 

@@ -17,6 +17,7 @@ from memaudit.loading.hub.choice import (
     LARGEST_INDEX,
     TOKENIZERS,
     choose_weights,
+    code_among,
     shards_of,
 )
 from memaudit.loading.hub.errors import differs, not_a_hub
@@ -71,7 +72,7 @@ def from_hub(
         raise not_a_hub(wire.host, "it answers for another commit than it was asked for")
     wire.commit = listing.commit
     choice = choose_weights(listing.files)
-    beside, notes = _beside(listing)
+    beside, notes = _beside(listing, code=order.get("code", False))
     wanted = [*beside, listing.files[choice.weights]]
     _require_room(wanted, cache, listing.commit, access)
     for file in wanted:
@@ -102,9 +103,10 @@ def _incomplete(commit: str, what: str) -> MachineError:
     return MachineError("E_OFFLINE", fact, hint=_ONLINE, stage="fetch")
 
 
-def _beside(listing: Listing) -> tuple[list[Listed], list[str]]:
-    """Configs and the files of a tokenizer, unless they are absurdly large."""
-    there = [listing.files[name] for name in (*CONFIGS, *TOKENIZERS) if name in listing.files]
+def _beside(listing: Listing, *, code: bool) -> tuple[list[Listed], list[str]]:
+    """Configs, the files of a tokenizer, and code that is trusted, unless absurdly large."""
+    names = (*CONFIGS, *TOKENIZERS, *(code_among(listing.files) if code else ()))
+    there = [listing.files[name] for name in names if name in listing.files]
     small = [file for file in there if (file.size or 0) <= LARGEST_BESIDE]
     notes = [f"{file.name} was not fetched: too large" for file in there if file not in small]
     return small, notes

