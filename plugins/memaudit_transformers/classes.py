@@ -35,12 +35,13 @@ _FREE_NUMBERS = 1 << 26
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """A class built without memory: the names of its tensors, and how far the file disagrees."""
+    """A class built without memory: which tensors it places, and how far the file disagrees."""
 
     kind: type[Any]
     named: bool
     disagreement: int
     numbers: int
+    placed: frozenset[str] = frozenset()
     extra: dict[str, Any] = field(default_factory=dict)
 
 
@@ -66,8 +67,9 @@ def sketches(
 ) -> list[Sketch]:
     """The classes whose names fit the tensors best, the likeliest first.
 
-    The named class wins a tie, and none that fits worse is tried after it: a tensor of a wrong form
-    must not lead to a class that does without it. `only` is the class that the user asks for.
+    The named class wins a tie. After it none is tried that fits worse, or that drops a tensor which
+    the named one has a place for: a head of which something is missing is no head to do without.
+    `only` is the class that the user asks for.
     """
     named = only or named_class(config)
     kinds = [*([named] if named else []), *([] if only else _listed(config))]
@@ -90,8 +92,10 @@ def sketches(
             stage="weights",
         )
     least = min(sketch.disagreement for sketch in small)
-    most = next((sketch.disagreement for sketch in small if sketch.named), least)
-    fitting = [sketch for sketch in small if sketch.disagreement <= most]
+    stated = next((sketch for sketch in small if sketch.named), None)
+    most = least if stated is None else stated.disagreement
+    kept = frozenset() if stated is None else stated.placed
+    fitting = [s for s in small if s.disagreement <= most and kept <= s.placed]
     return sorted(fitting, key=lambda sketch: sketch.disagreement)
 
 
@@ -132,7 +136,7 @@ def _sketch(kind: type[Any], config: Any, tensors: Mapping[str, Tensor], *, name
     missing = set(own) - set(pairs.values()) - tied
     unknown = len(tensors) - len(pairs)
     numbers = sum(parameter.numel() for parameter in model.parameters())
-    return Sketch(kind, named, len(missing) + unknown, numbers, extra)
+    return Sketch(kind, named, len(missing) + unknown, numbers, frozenset(pairs), extra)
 
 
 def _extra(kind: type[Any], tensors: Iterable[str]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from memaudit_transformers.precision import really_float64
+from memaudit.numerics.wide_floats import really_float64
 from memaudit_transformers.recurrent import Steps, decays_of, find_recurrences, unmatched
 from memaudit_transformers.recurrent.fast import fast_scans, has_kernel, quickened
 from memaudit_transformers.recurrent.kernels import CHUNK_SCAN, SELECTIVE_SCAN, signature_of
