@@ -184,12 +184,13 @@ class Bench:
                 base = answers[:1] if against is None else answers[1:-1][against]
                 into = tally if layer is None else tally.hidden[layer]
                 self._read(into, x, amplitude, answers[1:-1][rows], base, noise)
+            # A long pass through a deep model is told layer by layer.
+            self.advance(sequences.shape[0] * length // (len(tallies[0].hidden) + 1))
 
         if tallies[0].hidden:
             read(self.subject.listen(sequences, lambda name, hidden: read(hidden, name)))
         else:
             read(self.subject.respond(sequences))
-        self.advance(sequences.shape[0] * length)
 
     def _read(
         self,

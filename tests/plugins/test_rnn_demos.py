@@ -11,12 +11,12 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from memaudit.catalog import DEMOS
 from memaudit.contracts import AbstractSubject, Request
 from memaudit.loading.source import parse_source
 from memaudit_rnn import RnnAdapter
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "train_demos.py"
+DEMOS = ("lstm", "gru", "rnn")
 
 
 @pytest.fixture(scope="module")
