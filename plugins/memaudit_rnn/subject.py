@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from memaudit.contracts import AbstractSubject
-from memaudit.errors import ArgumentError
+from memaudit.numerics.inputs import checked_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,39 +50,10 @@ class RnnSubject(AbstractSubject):
         return self.network.state_dict()
 
     def _checked(self, inputs: Any) -> Tensor:
-        if not isinstance(inputs, Tensor):
-            raise ArgumentError(f"the input must be a tensor, not {type(inputs).__name__}")
-        if 0 in inputs.shape:
-            raise ArgumentError(
-                f"the input is empty: its shape is {tuple(inputs.shape)}; "
-                "a sequence needs at least one step"
-            )
-        if inputs.is_floating_point():
-            return self._floats(inputs)
-        if inputs.is_complex() or inputs.dtype == torch.bool:
-            raise ArgumentError(f"the input must hold floats or token ids, not {inputs.dtype}")
-        return self._tokens(inputs)
-
-    def _floats(self, inputs: Tensor) -> Tensor:
-        if inputs.ndim != 3 or inputs.shape[2] != self.input_size:
-            raise ArgumentError(
-                f"the model takes floats of shape (B, T, {self.input_size}), "
-                f"not {tuple(inputs.shape)}"
-            )
-        return inputs.to(self.device, self.dtype)
-
-    def _tokens(self, inputs: Tensor) -> Tensor:
-        if self.vocabulary is None:
-            raise ArgumentError(
-                "the model has no embedding that could take token ids",
-                hint=f"feed floats of shape (B, T, {self.input_size})",
-            )
-        if inputs.ndim != 2:
-            raise ArgumentError(f"token ids have shape (B, T), not {tuple(inputs.shape)}")
-        low, high = int(inputs.min()), int(inputs.max())
-        if low < 0 or high >= self.vocabulary:
-            wrong = low if low < 0 else high
-            raise ArgumentError(
-                f"token id {wrong} is out of range: the embedding has {self.vocabulary} rows"
-            )
-        return inputs.to(self.device, torch.int64)
+        return checked_inputs(
+            inputs,
+            width=self.network.input_size,
+            vocabulary=self.vocabulary,
+            device=self.device,
+            dtype=self.dtype,
+        )

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from memaudit.contracts import AbstractSubject
-from memaudit.errors import ArgumentError
+from memaudit.numerics.inputs import checked_inputs
 from memaudit.numerics.spectra import point, spectrum
 from memaudit_ssm.scans import CELL
 
@@ -74,20 +74,13 @@ class ScanSubject(AbstractSubject):
         return torch.zeros(shape, device=self.device, dtype=self.dtype)
 
     def _checked(self, inputs: Any) -> Tensor:
-        if not isinstance(inputs, Tensor):
-            raise ArgumentError(f"the input must be a tensor, not {type(inputs).__name__}")
-        if 0 in inputs.shape:
-            raise ArgumentError(
-                f"the input is empty: its shape is {tuple(inputs.shape)}; "
-                "a sequence needs at least one step"
-            )
-        width = self.input_size
-        if not inputs.is_floating_point() or inputs.ndim != 3 or inputs.shape[2] != width:
-            raise ArgumentError(
-                f"the scan takes floats of shape (B, T, {width}), "
-                f"not {str(inputs.dtype).removeprefix('torch.')} of {tuple(inputs.shape)}"
-            )
-        return inputs.to(self.device, self.dtype)
+        return checked_inputs(
+            inputs,
+            width=len(self.network.A_log),
+            vocabulary=self.vocabulary,
+            device=self.device,
+            dtype=self.dtype,
+        )
 
 
 def _modes(steps: np.ndarray, rates: np.ndarray) -> np.ndarray:

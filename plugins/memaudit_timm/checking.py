@@ -4,29 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
 from memaudit.errors import ArgumentError
+from memaudit.numerics.inputs import checked_inputs
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 
 def checked_floats(
     inputs: Any, width: int, *, device: torch.device, dtype: torch.dtype, longest: int | None = None
 ) -> Tensor:
     """The sequences (B,T,D) on the device of the model, in its dtype."""
-    if not isinstance(inputs, Tensor):
-        raise ArgumentError(f"the input must be a tensor, not {type(inputs).__name__}")
-    wide = inputs.ndim == 3 and inputs.shape[2] == width
-    if not inputs.is_floating_point() or not wide or 0 in inputs.shape:
+    sequences = checked_inputs(inputs, width=width, vocabulary=None, device=device, dtype=dtype)
+    if longest is not None and sequences.shape[1] > longest:
         raise ArgumentError(
-            f"the input is {tuple(inputs.shape)} of {inputs.dtype}",
-            hint=f"feed floats of shape (B, T, {width}), with at least one step",
-        )
-    if longest is not None and inputs.shape[1] > longest:
-        raise ArgumentError(
-            f"the sequences have {inputs.shape[1]} steps, the model has {longest} patches",
+            f"the sequences have {sequences.shape[1]} steps, the model has {longest} patches",
             hint=f"feed at most {longest} steps",
         )
-    return inputs.to(device, dtype)
+    return sequences
