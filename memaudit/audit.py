@@ -64,7 +64,9 @@ def scan(
     asked = _queries(queries)
     tests = _probes(probes)
     with _progress(progress) as advance, shortage():
+        advance("opening", 0, 1)
         opened = open_source(source, progress=advance, **opening)
+        advance("opening", 1, 1)
         ready = time.perf_counter()
         subject = opened.subject
         with exact_math(subject.device):

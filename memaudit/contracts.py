@@ -41,6 +41,8 @@ class AbstractSubject(ABC):
     advertised: int | None = None
     #: How many token ids there are; None for a model that takes no tokens.
     vocabulary: int | None = None
+    #: The id that the tokenizer gives to what it does not know; None when it knows everything.
+    unknown: int | None = None
 
     @abstractmethod
     def respond(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -209,7 +211,8 @@ class Circumstances:
 class TokenReadings:
     """Readings in token space: values (K,n) for K trials at the lags (n,), and their floors (K,).
 
-    `status` says why there are none. `noise` is by how much two identical runs differed.
+    `status` says why there are none. `noise` is by how much two identical runs differed. `names`
+    tell the trials apart, where they have names.
     """
 
     lags: torch.Tensor
@@ -217,6 +220,7 @@ class TokenReadings:
     floors: torch.Tensor
     noise: float
     status: Status
+    names: tuple[str, ...] = ()
 
 
 class AbstractTokenQuery(ABC):

@@ -72,10 +72,11 @@ def measure(
     """
     found = Measurement()
     parts = dict(subject.parts()) or {"": subject}
-    for name, part in parts.items():
+    for number, (name, part) in enumerate(parts.items()):
         rig = Rig(part)
         try:
-            run = PartRun(name, rig, setting, progress, patience, found)
+            place = f"{name} ({number + 1} of {len(parts)})" if len(parts) > 1 else name
+            run = PartRun(name, place, rig, setting, progress, patience, found)
             with _enough_memory():
                 run.measure(queries, probes)
         except KeyboardInterrupt:
@@ -95,6 +96,8 @@ class PartRun:
     """All that is asked of one part."""
 
     name: str
+    #: How the progress calls it.
+    place: str
     rig: Rig
     setting: Setting
     progress: Progress
@@ -103,7 +106,7 @@ class PartRun:
 
     def measure(self, queries: Sequence[AnyQuery], probes: Sequence[AbstractProbe]) -> None:
         """Assumptions first, for they decide how the queries run; strangers come last."""
-        label = f"{self.name}: " if self.name else ""
+        label = f"{self.place}: " if self.place else ""
         outputs, precision = try_out(self.rig)
         self.progress(f"{label}assumptions", 0, 1)
         assumed = Assumptions().measure(self.rig, self.setting)

@@ -38,6 +38,7 @@ class Rig(AbstractSubject):
         self.longest = subject.longest
         self.advertised = subject.advertised
         self.vocabulary = subject.vocabulary
+        self.unknown = subject.unknown
         #: Rows times steps of the largest pass that fits; None while memory suffices.
         self.room: int | None = None
         #: Whether a batch was ever answered in pieces: then rows were not seen side by side.

@@ -9,6 +9,8 @@ from memaudit.errors import ArgumentError
 
 #: A text is read up to here: no query looks at more.
 LONGEST_TEXT = 1 << 22
+#: A text no longer than this may be meant as the name of a file.
+LONGEST_NAME = 256
 
 
 def read_text(text: str | Path | None) -> str:
@@ -17,6 +19,8 @@ def read_text(text: str | Path | None) -> str:
         from memaudit.data import sample_text
 
         return sample_text()
+    if isinstance(text, str) and len(text) < LONGEST_NAME and _is_file(text):
+        raise ArgumentError("the text is the name of a file", hint="give it as a pathlib.Path")
     if isinstance(text, Path):
         try:
             with text.open("rb") as file:
@@ -27,6 +31,13 @@ def read_text(text: str | Path | None) -> str:
     if not isinstance(text, str) or not text.strip():
         raise ArgumentError("the text is empty", hint="give a file with a few thousand words")
     return text
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):  # too long, or with a NUL byte
+        return False
 
 
 def text_told(text: str | Path | None) -> str:

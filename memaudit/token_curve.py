@@ -49,6 +49,7 @@ def token_curve(
         exact=False,
         at_edge=False,
         noise=readings.noise,
+        trials=readings.names,
     )
     silence = 0.0 if rounding > COARSE else SILENCE_OVER_FLOOR * floor
     return judged(curve, first=query.first_lag, silence=silence)

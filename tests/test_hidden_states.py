@@ -79,6 +79,11 @@ def test_the_layer_that_remembers_longest_is_named(report):
     assert longest_layers(text)["impulse"] == "second"
 
 
+def test_layers_that_the_window_cannot_tell_apart_are_not_told_apart(report):
+    alike = {name: report.layers["second"] for name in ("a", "b")}
+    assert longest_layers(alike) == {}
+
+
 def test_hidden_states_cost_no_pass_of_their_own():
     deaf, cascade = Cascade(), Cascade()
     deaf.layers = tuple  # type: ignore[method-assign]

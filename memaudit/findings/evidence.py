@@ -56,6 +56,11 @@ def measured(assumption: Assumption) -> str:
     return text + (f": {assumption.note}" if assumption.note else "")
 
 
+def remembers(curve: Curve) -> bool:
+    """Whether something of the past was heard, whatever the kind of its decay."""
+    return bool(len(curve.values)) and curve.decay.kind != "memoryless"
+
+
 def last_lag(curve: Curve) -> int:
     """The last lag that was measured; 0 when there is none."""
     return int(curve.lags[-1]) if len(curve.lags) else 0

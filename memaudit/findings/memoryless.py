@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from memaudit.contracts import AbstractRule
-from memaudit.findings.evidence import groups, holds
+from memaudit.findings.evidence import groups, holds, remembers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,7 +33,7 @@ class Memoryless(AbstractRule):
             curve = curves.get("heaviside")
             if curve is None or curve.decay.kind != "memoryless":
                 continue
-            if holds(report, "responsive", where) is False:
+            if holds(report, "responsive", where) is False or any(map(remembers, curves.values())):
                 continue
             peak = float(curve.values.max()) if len(curve.values) else 0.0
             yield self.finding(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from memaudit.contracts import AbstractRule
+from memaudit.findings.evidence import remembers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from memaudit.results import Curve, Finding, Report
+    from memaudit.results import Finding, Report
 
 #: A horizon below this share of the context falls far short of it.
 FAR_SHORT = 0.25
@@ -32,8 +33,10 @@ class ShortOfContext(AbstractRule):
 
     def check(self, report: Report) -> Iterable[Finding]:
         """One finding with the longest horizon and the query that saw it."""
-        context, curves = report.subject.context, report.memory
-        if context is None or not curves or any(not _known(curve) for curve in curves.values()):
+        context = report.subject.context
+        # What one more repetition changes saturates, however far the model looks back.
+        curves = {q: c for q, c in report.memory.items() if q != "repeat" and remembers(c)}
+        if context is None or not curves or any(c.horizon is None for c in curves.values()):
             return
         query, curve = max(curves.items(), key=lambda pair: pair[1].horizon or 0)
         if (curve.horizon or 0) >= FAR_SHORT * context:
@@ -41,10 +44,7 @@ class ShortOfContext(AbstractRule):
         yield self.finding(
             f"the config advertises a context of {context} steps; the longest horizon that was "
             f"measured is {curve.horizon} ({query})",
-            "ask with your own text (--query context --text FILE) before relying on long inputs",
+            "compare with text of the kind that you will feed"
+            if "context" in curves
+            else "ask with your own text (--query context --text FILE) before relying on it",
         )
-
-
-def _known(curve: Curve) -> bool:
-    """Whether the horizon lies inside the window."""
-    return curve.horizon is not None

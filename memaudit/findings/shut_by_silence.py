@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from memaudit.contracts import AbstractRule
-from memaudit.findings.evidence import groups
+from memaudit.findings.evidence import groups, remembers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from memaudit.results import Finding, Report
 
-#: Kinds of decay that say that something is remembered.
-REMEMBERED = ("exponential", "polynomial", "persistent", "growing", "finite")
 #: Queries that read the answer while the input is zero.
 ENDING_IN_SILENCE = ("impulse", "reversed")
 
@@ -38,10 +36,12 @@ class ShutBySilence(AbstractRule):
         if report.settings.get("baseline", "zero") != "zero":
             return
         for where, curves in groups(report):
-            kinds = {query: curve.decay.kind for query, curve in curves.items()}
-            deaf = [q for q in ENDING_IN_SILENCE if kinds.get(q) == "memoryless"]
-            heard = [f"{q} {kind}" for q, kind in kinds.items() if kind in REMEMBERED]
-            if deaf and heard:
+            silent = {q: c for q, c in curves.items() if q in ENDING_IN_SILENCE}
+            deaf = [q for q, c in silent.items() if c.decay.kind == "memoryless"]
+            heard = [
+                f"{q} {c.decay.kind}" for q, c in curves.items() if q not in silent and remembers(c)
+            ]
+            if deaf and len(deaf) == len(silent) and heard:
                 yield self.finding(
                     f"under zero input the answer is shut off ({', '.join(deaf)}: memoryless), "
                     f"under input it is not ({', '.join(heard)})",

@@ -10,7 +10,7 @@ from memaudit.findings.evidence import matching
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from memaudit.results import Finding, Report
+    from memaudit.results import Curve, Finding, Report
 
 
 class SupremumAtEdge(AbstractRule):
@@ -29,7 +29,7 @@ class SupremumAtEdge(AbstractRule):
 
     def check(self, report: Report) -> Iterable[Finding]:
         """One finding per place, naming the queries."""
-        for where, curves in matching(report, lambda curve: curve.at_edge):
+        for where, curves in matching(report, _rising):
             probes = max(curve.probes for curve in curves.values())
             yield self.finding(
                 f"the supremum was still rising at the edge of the amplitude grid "
@@ -37,3 +37,7 @@ class SupremumAtEdge(AbstractRule):
                 "take the level as a lower bound; --set amplitudes=[...] tries others",
                 where=where,
             )
+
+
+def _rising(curve: Curve) -> bool:
+    return curve.at_edge and curve.decay.kind != "memoryless"

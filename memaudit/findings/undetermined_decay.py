@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: These have a finding of their own, or nothing to judge.
 ELSEWHERE = (
     *(Status.DIVERGED, Status.NOT_MEASURED),
-    *(Status.NO_TOKENS, Status.NO_TOKENIZER, Status.TOO_SHORT),
+    *(Status.NO_TOKENS, Status.NO_TOKENIZER, Status.UNKNOWN_TEXT, Status.TOO_SHORT),
 )
 
 
@@ -48,7 +48,9 @@ class UndeterminedDecay(AbstractRule):
 
 def _advice(report: Report) -> str:
     """What was not done yet and may decide it."""
-    steps = ["a larger --horizon", "--set amplitudes=[1.0] for inputs of one size"]
+    steps = ["--set amplitudes=[1.0] for inputs of one size"]
+    if report.subject.longest is None:
+        steps.insert(0, "a larger --horizon")
     if report.subject.dtype != "float64":
         steps.insert(0, "--dtype float64 (dtype='float64' in Python)")
     return "try " + ", or ".join(steps)

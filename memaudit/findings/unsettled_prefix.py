@@ -31,13 +31,18 @@ class UnsettledPrefix(AbstractRule):
 
     def check(self, report: Report) -> Iterable[Finding]:
         """One finding per place, with the length of the prefix."""
-        for where, curves in matching(report, lambda curve: curve.status is Status.UNSETTLED):
+        for where, curves in matching(report, _unsettled):
             yield self.finding(
                 f"the state had not settled before the input was switched off "
                 f"({each(curves, _prefix)})",
                 "trust the tail of that curve only, or use a larger --horizon",
                 where=where,
             )
+
+
+def _unsettled(curve: Curve) -> bool:
+    """A curve that is zero throughout has nothing that a moving state could spoil."""
+    return curve.status is Status.UNSETTLED and curve.decay.kind != "memoryless"
 
 
 def _prefix(curve: Curve) -> str:

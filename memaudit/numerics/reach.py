@@ -22,16 +22,22 @@ def reach(curve: Curve) -> tuple[int, float, float]:
 
 def longest_of(layers: Mapping[str, Mapping[str, Curve]]) -> dict[str, Curve]:
     """Per query, the curve of the layer that remembers longest."""
-    return {query: layers[layer][query] for query, layer in longest_layers(layers).items()}
+    names = dict.fromkeys(name for curves in layers.values() for name in curves)
+    return {name: max((c[name] for c in layers.values() if name in c), key=reach) for name in names}
 
 
 def longest_layers(layers: Mapping[str, Mapping[str, Curve]]) -> dict[str, str]:
-    """Per query, the layer that remembers longest; the first of several alike."""
-    names = dict.fromkeys(name for curves in layers.values() for name in curves)
-    return {
-        name: max(
-            (layer for layer, curves in layers.items() if name in curves),
-            key=lambda layer: reach(layers[layer][name]),
-        )
-        for name in names
-    }
+    """Per query, the layer that remembers longest, where the window can tell it from the others.
+
+    Layers that all remember beyond the window, or not at all, are alike.
+    """
+    found: dict[str, str] = {}
+    for name in dict.fromkeys(name for curves in layers.values() for name in curves):
+        reached = {
+            layer: reach(curves[name])[:2] for layer, curves in layers.items() if name in curves
+        }
+        best = max(reached.values())
+        first, *others = [layer for layer, value in reached.items() if value == best]
+        if not others and best > (0, 0.0):
+            found[name] = first
+    return found

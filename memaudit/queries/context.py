@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 TRIALS = {"quick": (2, 1), "standard": (6, 2), "thorough": (16, 4)}
 #: Tokens that stand before the one that is changed, so that it is read in a sentence.
 LEAD = 8
+#: A text of which more than this share is unknown to the tokenizer is none that it can read.
+MOST_UNKNOWN = 0.5
 #: Below this many lags there is no curve to speak of.
 FEWEST = 4
 
@@ -48,6 +50,11 @@ class Context(AbstractTokenQuery):
         tokens = subject.tokens_of(known.text)
         if tokens is None or not len(tokens):
             return nothing(Status.NO_TOKENIZER)
+        if (
+            subject.unknown is not None
+            and (tokens == subject.unknown).float().mean() > MOST_UNKNOWN
+        ):
+            return nothing(Status.UNKNOWN_TEXT)
         passages = passages_of(subject, setting, tokens)
         if passages is None:
             return nothing(Status.TOO_SHORT)

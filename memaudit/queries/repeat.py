@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memaudit.contracts import AbstractTokenQuery, TokenReadings
+from memaudit.errors import ArgumentError, clean
 from memaudit.queries.framing import frame_of, nothing
 from memaudit.results import Status
 
@@ -67,14 +68,30 @@ def chosen_words(
     from memaudit.numerics.signals import seeded
 
     if setting.words is not None:
-        found = [subject.tokens_of(word) for word in setting.words]
-        return None if any(ids is None or not len(ids) for ids in found) else found  # type: ignore[return-value]
+        return given_words(subject, setting.words)
     count, tokens = WORDS[setting.level], subject.tokens_of(text)
     if tokens is None or not len(tokens):
         size = subject.vocabulary or 1
         tokens = torch.randperm(size, generator=seeded(setting.seed))[:count]
-    common = [token for token, _ in Counter(tokens.tolist()).most_common(count)]
+    known = [token for token in tokens.tolist() if token != subject.unknown]
+    common = [token for token, _ in Counter(known).most_common(count)]
     return [torch.tensor([token]) for token in common]
+
+
+def given_words(subject: AbstractSubject, words: tuple[str, ...]) -> list[torch.Tensor] | None:
+    """The ids of the words that the user names; one that the tokenizer does not know is refused."""
+    found: list[torch.Tensor] = []
+    for word in words:
+        ids = subject.tokens_of(word)
+        if ids is None:
+            return None
+        if not len(ids) or (subject.unknown is not None and bool((ids == subject.unknown).any())):
+            raise ArgumentError(
+                f"the tokenizer does not know the word {clean(word, limit=60)!r}",
+                hint="give others with --set words=",
+            )
+        found.append(ids)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +125,7 @@ class Repetition:
         import torch
 
         values, floors, noise = [], [], 0.0
+        names: list[str] = []
         groups = self._groups(int(lags[-1]) + 1)
         for done, group in enumerate(groups):
             tick(done, len(groups))
@@ -121,9 +139,11 @@ class Repetition:
             next_one = [place[int(n) + 1] for n in lags]
             change = (scores[:-1, next_one] - scores[:-1, here]).abs().amax(-1)
             values.append(change)
+            names += ["".join(self.subject.word_of(int(i)) for i in word) for word in group]
             floors.append(noise + rounding * scores[:-1].abs().flatten(1).amax(1))
         tick(len(groups), len(groups))
-        return TokenReadings(lags, torch.cat(values), torch.cat(floors), noise, Status.OK)
+        heard, floor = torch.cat(values), torch.cat(floors)
+        return TokenReadings(lags, heard, floor, noise, Status.OK, tuple(names))
 
     def _groups(self, repeats: int) -> list[list[torch.Tensor]]:
         """Words of one length together, few enough for one pass."""

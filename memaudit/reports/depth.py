@@ -25,17 +25,17 @@ def depth_table(report: Report, *, ascii_only: bool) -> Table:
     longest = longest_layers(report.layers)
     made = table("layer", *(escape(clean(query)) for query in queries), ascii_only=ascii_only)
     for layer, curves in report.layers.items():
-        cells = [_cell(curves.get(q), longest=longest[q] == layer) for q in queries]
+        cells = [_cell(curves.get(q), longest=longest.get(q) == layer) for q in queries]
         made.add_row(Text(clean(layer)), *cells)
     return made
 
 
 def depth_line(report: Report) -> Text:
-    """Which layer holds the longest memory."""
-    held = [
-        f"{clean(query)} {clean(layer)}" for query, layer in longest_layers(report.layers).items()
-    ]
-    return Text(f"Kind of decay and horizon of the hidden state. Longest (*): {', '.join(held)}")
+    """Which layer holds the longest memory, where the window tells."""
+    longest = longest_layers(report.layers)
+    held = [f"{clean(query)} {clean(layer)}" for query, layer in longest.items()]
+    told = f"Longest (*): {', '.join(held)}" if held else "No layer stands out in this window"
+    return Text(f"Kind of decay and horizon of the hidden state. {told}.")
 
 
 def _cell(curve: Curve | None, *, longest: bool) -> Text:

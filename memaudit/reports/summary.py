@@ -15,6 +15,8 @@ from memaudit.results import SEVERITIES, Status
 if TYPE_CHECKING:
     from memaudit.results import Report
 
+#: Names of trials that are told.
+FED = 8
 PARTIAL = "PARTIAL REPORT: the audit was cut short; this is what was measured before."
 
 
@@ -74,6 +76,10 @@ def statuses(report: Report) -> list[Text]:
             told.append(f"{clean(query)}: {curve.status.value}")
         if wording.horizon(curve) == wording.UNKNOWN:
             told.append(f"{clean(query)}: {wording.HIDDEN}")
+        if curve.trials:
+            more = f" and {len(curve.trials) - FED} more" if len(curve.trials) > FED else ""
+            fed = ", ".join(clean(name, limit=40) for name in curve.trials[:FED])
+            told.append(f"{clean(query)}: fed {fed}{more}")
     return [Text("\n".join(told))] if told else []
 
 

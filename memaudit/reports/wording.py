@@ -18,7 +18,7 @@ HIDDEN = "the floor hides the horizon"
 #: With these the window ended before anything could be said about the horizon.
 UNREAD = (
     *(Status.NOT_MEASURED, Status.BELOW_FLOOR, Status.TOO_FEW_LAGS),
-    *(Status.NO_TOKENS, Status.NO_TOKENIZER, Status.TOO_SHORT),
+    *(Status.NO_TOKENS, Status.NO_TOKENIZER, Status.UNKNOWN_TEXT, Status.TOO_SHORT),
 )
 #: These have no horizon, whatever the floor is.
 ENDLESS = ("memoryless", "persistent", "growing")
@@ -86,6 +86,8 @@ def probes(curve: Curve, *, narrow: bool = False) -> str:
     A narrow cell has two lines.
     """
     gap = "\n" if narrow else " "
+    if curve.normalization == "none":  # tokens, not probe vectors
+        return f"{curve.probes} trial{'s' if curve.probes != 1 else ''}"
     if curve.exact:
         return f"{curve.probes}, exact"
     if curve.holder is None:

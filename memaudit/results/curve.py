@@ -26,12 +26,13 @@ class Status(StrEnum):
 
     OK = "measured"
     NOT_MEASURED = "not measured"
-    BELOW_FLOOR = "the response never rises above the numerical floor"
-    TOO_FEW_LAGS = "too few lags rise above ten times the numerical floor to tell"
+    BELOW_FLOOR = "no memory rises above the numerical floor"
+    TOO_FEW_LAGS = "fewer than 20 lags rise above ten times the numerical floor, too few to tell"
     DIVERGED = "the response is not finite; the curve ends where it overflows"
     UNSETTLED = "the state had not settled before the input was switched off"
     NO_TOKENS = "the model takes no token ids"
     NO_TOKENIZER = "the model has no tokenizer that fits it, so no text can be fed"
+    UNKNOWN_TEXT = "the tokenizer does not know most of the text"
     TOO_SHORT = "the model, or the text, takes too few steps for this query"
     INTERRUPTED = "interrupted; the curve rests on the probes that were finished"
 
@@ -90,7 +91,8 @@ class Curve(Record):
     `half_life` counts the lags from the largest value until the envelope has halved; where an
     exponential has not halved inside the window, it is log(2) / rate. `holder` is the size of the
     probe that holds the supremum at the last lag above the floor, None when it is exact.
-    `at_edge` says that the supremum kept rising at the end of the amplitude grid.
+    `at_edge` says that the supremum kept rising at the end of the amplitude grid. `trials` names
+    what was fed where that has names, such as the words that were repeated.
     """
 
     query: str
@@ -110,6 +112,7 @@ class Curve(Record):
     noise: float = 0.0
     holder: float | None = None
     prefix: int | None = None
+    trials: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return (
@@ -128,5 +131,6 @@ class Curve(Record):
                 "median": np.asarray(data["median"], dtype=np.float64),
                 "status": Status[data["status"].upper()],
                 "decay": Decay.from_dict(data["decay"]),
+                "trials": tuple(data.get("trials", ())),
             }
         )

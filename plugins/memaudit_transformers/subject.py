@@ -41,6 +41,7 @@ class TransformersSubject(AbstractSubject):
         self.device = examined.device
         self._examined = examined
         self._tokens = tokens
+        self.unknown = None if tokens is None else tokens.unknown
 
     @cached_property
     def longest(self) -> int | None:  # type: ignore[override]

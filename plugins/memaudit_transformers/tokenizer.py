@@ -54,6 +54,16 @@ class Tokens:
         )
         return torch.cat((ahead, tokens, behind), dim=1)
 
+    @property
+    def unknown(self) -> int | None:
+        """The id of what the tokenizer does not know; None when it has none."""
+        with Caught():
+            model = self.inner.model
+            named = getattr(model, "unk_token", None)
+            found = getattr(model, "unk_id", None) if named is None else None
+            return self.inner.token_to_id(named) if isinstance(named, str) else found
+        return None
+
     def word(self, token: int) -> str | None:
         """How one id is written; None when it has no word."""
         with Caught():

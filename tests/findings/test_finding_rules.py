@@ -47,6 +47,12 @@ EVIDENCE = [
         report(curve(values=np.exp(-0.05 * LAGS[:255])), subject=identity(longest=512)),
         "at most 512 steps; lags measured instead of 512: heaviside 256",
     ),
+    (
+        "MA006",
+        "warning",
+        report(curve(), of_kind("undetermined", "context", status=Status.NO_TOKENIZER)),
+        "context: the model has no tokenizer that fits it",
+    ),
     ("MA101", "note", report(of_kind("memoryless", values=ZERO)), "at most 0 against"),
     (
         "MA102",
@@ -69,7 +75,7 @@ EVIDENCE = [
         "MA104",
         "note",
         report(of_kind("undetermined", status=Status.TOO_FEW_LAGS, floor=0.5)),
-        "0 of 512 lags above 10 x floor 0.5, too few lags",
+        "0 of 512 lags above 10 x floor 0.5, fewer than 20 lags",
     ),
     ("MA105", "note", report(curve(at_edge=True)), "(heaviside; 64 probes)"),
     (
@@ -132,6 +138,12 @@ EVIDENCE = [
         "(impulse: memoryless), under input it is not (heaviside exponential)",
     ),
     (
+        "MA115",
+        "note",
+        report(silent("heaviside"), curve("impulse")),
+        "(heaviside: memoryless), others do (impulse exponential)",
+    ),
+    (
         "MA301",
         "warning",
         report(curve(), assumptions=(assumption("causal", False),)),
@@ -170,6 +182,21 @@ def test_rule_fires_once_on_its_evidence_and_names_the_numbers(code, severity, e
     assert [finding.severity for finding in found] == [severity]
     assert words in found[0].message
     assert found[0].advice
+
+
+def test_a_head_that_was_not_run_is_worth_a_note_only():
+    (finding,) = judge(report(curve(), subject=identity(coverage=0.95)))
+    assert (finding.code, finding.severity) == ("MA002", "note")
+
+
+def test_one_silent_query_of_two_is_not_the_fault_of_silence():
+    found = judge(report(silent("reversed"), of_kind("persistent", "impulse"), curve()))
+    assert "MA114" not in {finding.code for finding in found}
+
+
+def test_a_repetition_that_saturates_is_no_short_context():
+    short = report(curve("repeat", horizon=10), subject=identity(context=2048))
+    assert "MA113" not in {finding.code for finding in judge(short)}
 
 
 def test_every_registered_rule_has_evidence_in_this_table():

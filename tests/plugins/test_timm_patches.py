@@ -148,9 +148,9 @@ def test_more_patches_than_the_model_has_are_refused() -> None:
 
 @pytest.mark.parametrize("shape", [(2, 5, 31), (2, 5), (2, 0, 32)])
 def test_inputs_of_another_form_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ArgumentError, match="floats of shape|is empty"):
+    with pytest.raises(ArgumentError, match=r"floats of shape|is empty"):
         opened(vit()).respond(noise(*shape))
-    with pytest.raises(ArgumentError, match="floats of shape|is empty"):
+    with pytest.raises(ArgumentError, match=r"floats of shape|is empty"):
         opened(vit()).respond(torch.zeros(2, 5, dtype=torch.int64))
 
 

@@ -56,9 +56,10 @@ def test_one_more_repetition_of_a_letter_adds_its_power(pooled):
     assert np.allclose(curve.values, expected, rtol=1e-9, atol=1e-14)
 
 
-def test_the_supremum_is_over_the_words():
+def test_the_supremum_is_over_the_words_and_they_are_named():
     curve = scanned(LetterFilter(), "repeat", words="a,z,m")
     assert curve.probes == 3
+    assert curve.trials == ("token 0", "token 25", "token 12")
     assert curve.values[0] == pytest.approx(letter("z") * DECAY)
 
 
@@ -127,6 +128,23 @@ def test_without_a_tokenizer_random_tokens_are_repeated_and_text_is_declined():
     assert scanned(Dumb(), "repeat").decay.kind == "exponential"
     assert scanned(Dumb(), "repeat", words=("q",)).status is Status.NO_TOKENIZER
     assert scanned(Dumb(), "context").status is Status.NO_TOKENIZER
+
+
+def test_what_the_tokenizer_does_not_know_is_said():
+    class Ignorant(LetterFilter):
+        unknown = LETTERS.index(" ")
+
+    with pytest.raises(ArgumentError, match="does not know the word '123'"):
+        scanned(Ignorant(), "repeat", words=("abc", "123"))
+    assert scanned(Ignorant(), "context", text="123456789 " * 40).status is Status.UNKNOWN_TEXT
+    assert scanned(Ignorant(), "context", text="abc " * 40).status is not Status.UNKNOWN_TEXT
+
+
+def test_a_text_that_names_a_file_is_asked_about(tmp_path, monkeypatch):
+    (tmp_path / "book.txt").write_text(TEXT)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ArgumentError, match="name of a file"):
+        scanned(LetterFilter(), "context", text="book.txt")
 
 
 def test_the_text_of_a_file_is_read_and_told_by_its_digest(tmp_path):

@@ -1,0 +1,47 @@
+"""MA115: a constant input shows nothing, other inputs do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from memaudit.contracts import AbstractRule
+from memaudit.findings.evidence import groups, remembers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from memaudit.results import Finding, Report
+
+#: Queries whose input does not change while they are read.
+CONSTANT = ("heaviside", "repeat")
+
+
+class BlindToConstants(AbstractRule):
+    """Queries with a constant input find no memory, others do."""
+
+    code: ClassVar[str] = "MA115"
+    name: ClassVar[str] = "blind-to-constants"
+    severity: ClassVar[str] = "note"
+    explanation: ClassVar[str] = (
+        "The heaviside query feeds one vector from the start on, and the answer does not change "
+        "from step to step. Attention without absolute positions behaves like this: it averages "
+        "values that are all equal, however far it looks back. Other queries of the same model "
+        "do find memory, so this curve says nothing about it. Rely on the impulse, on the "
+        "reversed query, or on text (--query context)."
+    )
+
+    def check(self, report: Report) -> Iterable[Finding]:
+        """One finding per place, with the queries on both sides."""
+        for where, curves in groups(report):
+            fed = {q: c for q, c in curves.items() if q in CONSTANT}
+            deaf = [q for q, c in fed.items() if c.decay.kind == "memoryless"]
+            heard = [
+                f"{q} {c.decay.kind}" for q, c in curves.items() if q not in fed and remembers(c)
+            ]
+            if deaf and heard:
+                yield self.finding(
+                    f"a constant input leaves nothing to see ({', '.join(deaf)}: memoryless), "
+                    f"others do ({', '.join(heard)})",
+                    "rely on the impulse, on the reversed query, or on --query context",
+                    where=where,
+                )
