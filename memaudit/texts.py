@@ -9,6 +9,8 @@ from memaudit.errors import ArgumentError
 
 #: A text is read up to here: no query looks at more.
 LONGEST_TEXT = 1 << 22
+#: A stray byte is forgiven; a file in another encoding is not.
+MOST_ODD = 0.01
 #: A text no longer than this may be meant as the name of a file.
 LONGEST_NAME = 256
 
@@ -24,12 +26,22 @@ def read_text(text: str | Path | None) -> str:
     if isinstance(text, Path):
         try:
             with text.open("rb") as file:
-                text = file.read(LONGEST_TEXT).decode("utf-8", errors="replace")
+                text = _decoded(file.read(LONGEST_TEXT), text)
         except OSError as error:
             fact = f"the text cannot be read: {error.strerror}"
             raise ArgumentError(fact, hint="give a file with plain text", source=text) from None
     if not isinstance(text, str) or not text.strip():
         raise ArgumentError("the text is empty", hint="give a file with a few thousand words")
+    return text
+
+
+def _decoded(data: bytes, source: Path) -> str:
+    """The text of a file; the last letter may have been cut in two."""
+    text = data.decode("utf-8", errors="replace")
+    odd = text[:-4].count("\ufffd") + text.count("\0")
+    if odd > MOST_ODD * len(text):
+        fact = "the file is no text in UTF-8"
+        raise ArgumentError(fact, hint="convert it, e.g. with iconv -t utf-8", source=source)
     return text
 
 

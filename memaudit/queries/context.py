@@ -67,9 +67,11 @@ def passages_of(
     """Passages (K,L) at even distances in the text; None when it, or the model, is too short."""
     import torch
 
+    if len(tokens.unique()) < 2:  # there is nothing that a token could be replaced by
+        return None
     most = len(tokens)
     if subject.longest is not None:
-        most = min(most, subject.longest - frame_of(subject, tokens[:1])[0])
+        most = min(most, subject.longest - frame_of(subject)[0])
     length = min(most, LEAD + setting.horizon)
     if length < LEAD + FEWEST:
         return None
@@ -91,8 +93,7 @@ def changed_passages(
     for trial in changed:
         for row in trial:
             others = vocabulary[vocabulary != row[LEAD]]
-            if len(others):
-                row[LEAD] = others[torch.randint(len(others), (1,), generator=generator)]
+            row[LEAD] = others[torch.randint(len(others), (1,), generator=generator)]
     return changed
 
 
@@ -129,7 +130,7 @@ def _answers(subject: AbstractSubject, rows: torch.Tensor, lags: torch.Tensor) -
 
     if not subject.pooled:
         answers = subject.respond(subject.framed(rows).to(subject.device))
-        return answers[:, frame_of(subject, rows[0])[1] + LEAD + lags].double().cpu()
+        return answers[:, frame_of(subject)[1] + LEAD + lags].double().cpu()
     heard = []
     for lag in lags.tolist():
         framed = subject.framed(rows[:, : LEAD + lag + 1])

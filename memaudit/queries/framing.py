@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from memaudit.contracts import TokenReadings
 
 if TYPE_CHECKING:
-    import torch
 
     from memaudit.contracts import AbstractSubject
     from memaudit.results import Status
@@ -21,10 +20,12 @@ def nothing(status: Status) -> TokenReadings:
     return TokenReadings(empty.long(), empty[None, :0], empty, 0.0, status)
 
 
-def frame_of(subject: AbstractSubject, tokens: torch.Tensor) -> tuple[int, int]:
-    """How many tokens the tokenizer puts around a text (T,), and how many of them in front."""
-    framed = subject.framed(tokens[None])[0]
-    extra = len(framed) - len(tokens)
-    places = range(extra + 1)
-    front = next((k for k in places if framed[k : k + len(tokens)].equal(tokens)), 0)
-    return extra, front
+def frame_of(subject: AbstractSubject) -> tuple[int, int]:
+    """How many tokens the tokenizer puts around a text, and how many of them in front.
+
+    Two texts of one token each differ, inside the same frame, at the place of the text.
+    """
+    import torch
+
+    one, other = subject.framed(torch.tensor([[0], [1]]))
+    return len(one) - 1, int((one != other).nonzero()[0])

@@ -111,7 +111,7 @@ class Repetition:
         most = horizon
         if self.subject.longest is not None:
             longest_word = max(len(word) for word in self.words)
-            room = self.subject.longest - frame_of(self.subject, self.words[0])[0]
+            room = self.subject.longest - frame_of(self.subject)[0]
             most = min(horizon, room // longest_word)
         if most < 2:
             return torch.zeros(0, dtype=torch.long)
@@ -160,7 +160,7 @@ class Repetition:
         """s(n) in float64 for every word (rows) and every n, (B,n,M)."""
         import torch
 
-        length, (_, before) = units.shape[1], frame_of(self.subject, units[0])
+        length, (_, before) = units.shape[1], frame_of(self.subject)
         if self.one_pass:
             sequences = self._framed(units.repeat(1, int(repeats[-1])))
             answers = self.subject.respond(sequences)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from memaudit.contracts import AbstractAdapter, AbstractSubject, Claim, Request
 from memaudit.errors import MemauditError, SourceError, clean
-from memaudit_transformers.library import is_model, known_types
+from memaudit_transformers.library import is_model, known_types, uncompiled
 from memaudit_transformers.settings import OPTIONS, read_settings
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class TransformersAdapter(AbstractAdapter):
         """Whether the source is a model that the library knows; a refusal says why it is not."""
         if source.kind == "module":
             known = is_model(source.module)
-            return Claim(_family(source.module.config), CERTAIN) if known else None
+            return Claim(_family(uncompiled(source.module).config), CERTAIN) if known else None
         if source.kind not in FILES:
             return None
         config = source.checkpoint.config
@@ -56,7 +56,7 @@ class TransformersAdapter(AbstractAdapter):
             if source.kind == "module" and is_model(source.module):
                 from memaudit_transformers.modules import open_module
 
-                return open_module(source.text, source.module, request, settings)
+                return open_module(source.text, uncompiled(source.module), request, settings)
             if source.kind not in FILES:
                 raise SourceError(
                     "E_UNSUPPORTED",

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
@@ -33,16 +34,40 @@ class Blocks:
 
 @dataclass(slots=True)
 class Watch:
-    """Which elements of which lists were called, and whether each answer was (B,T,H)."""
+    """Which elements of which lists were called, and whether each answer was (B,T,H).
+
+    `links` counts how often an element was fed what the one before it had answered.
+    """
 
     calls: dict[str, list[str]] = field(default_factory=dict)
     others: set[str] = field(default_factory=set)
+    links: Counter[str] = field(default_factory=Counter)
+    last: dict[str, Tensor] = field(default_factory=dict)
+
+    def note(self, home: str, path: str, fed: Tensor | None, state: Tensor | None) -> None:
+        """One call of an element: what it was fed, and its answer when that is (B,T,H)."""
+        if state is None:
+            self.others.add(home)
+            return
+        before = self.last.get(home)
+        alike = before is not None and fed is not None and before.shape == fed.shape
+        self.links[home] += bool(alike and torch.equal(before, fed))  # type: ignore[arg-type]
+        self.last[home] = state
+        self.calls.setdefault(home, []).append(path)
 
     def blocks(self) -> Blocks:
-        """The longest list of layers, all of which answered sequences; the outermost of equals."""
-        homes = [name for name in self.calls if name not in self.others]
+        """The longest list of layers, all of which answered sequences; the outermost of equals.
+
+        In most of its steps a layer is fed what the layer before it answered; the feed-forward
+        parts of all layers, kept in a list of their own, are not.
+        """
+        homes = [name for name in self.calls if name not in self.others and self._is_chain(name)]
         home = max(homes, key=lambda name: (len(self.calls[name]), -len(name)), default="")
         return Blocks(tuple(self.calls.get(home, ())))
+
+    def _is_chain(self, home: str) -> bool:
+        steps = len(self.calls[home]) - 1
+        return 2 * self.links[home] >= steps
 
 
 @contextmanager
@@ -51,13 +76,12 @@ def watched(core: nn.Module, shape: tuple[int, int]) -> Iterator[Watch]:
     watch = Watch()
 
     def note(home: str, path: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, output: Any) -> None:
-            del module, args
+        def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            del module
             state = hidden_state(output)
-            if state is None or tuple(state.shape[:2]) != shape:
-                watch.others.add(home)
-            else:
-                watch.calls.setdefault(home, []).append(path)
+            sequence = state is not None and tuple(state.shape[:2]) == shape
+            fed = hidden_state(args[0] if args else kwargs.get("hidden_states"))
+            watch.note(home, path, fed, state if sequence else None)
 
         return hook
 
@@ -65,7 +89,8 @@ def watched(core: nn.Module, shape: tuple[int, int]) -> Iterator[Watch]:
         for home, group in core.named_modules():
             if isinstance(group, nn.ModuleList):
                 for index, element in enumerate(group):
-                    handle = element.register_forward_hook(note(home, f"{home}.{index}"))
+                    hook = note(home, f"{home}.{index}")
+                    handle = element.register_forward_hook(hook, with_kwargs=True)
                     stack.callback(handle.remove)
         yield watch
 

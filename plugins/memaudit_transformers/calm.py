@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,37 @@ def audited(model: nn.Module, dtype: torch.dtype, *, pooled: bool) -> Iterator[N
     finally:
         for values, before in changed:
             _restore(values, before)
+
+
+def copied(model: nn.Module) -> nn.Module:
+    """A copy of a model, without states that a call with gradients may have left on it."""
+    kept = [
+        (module, name, value)
+        for module in model.modules()
+        for name, value in vars(module).items()
+        if isinstance(value, torch.Tensor) and value.grad_fn is not None
+    ]
+    try:
+        for module, name, _ in kept:
+            vars(module)[name] = None
+        return copy.deepcopy(model)
+    finally:
+        for module, name, value in kept:
+            vars(module)[name] = value
+
+
+def is_rescaled(model: nn.Module) -> bool:
+    """Whether RWKV has divided its weights for half precision, as it does when it is run."""
+    return bool(getattr(_owner(model), "layers_are_rescaled", False))
+
+
+def undo_rescaling(model: nn.Module) -> None:
+    """Give RWKV the weights back that it was trained with."""
+    owner: Any = _owner(model)
+    training = owner.training
+    owner.training = True  # the library multiplies in training and divides otherwise
+    owner._rescale_layers()
+    owner.training = training
 
 
 def _settings(

@@ -61,6 +61,7 @@ def examine(model: Any, dtype: torch.dtype, settings: Settings) -> Examined:
     table = find_table(model, part.module)
     width = _width(model, table)
     blocks, answer = _trial(machine, width)
+    advertised = advertised_length(model.config)
     rows = None if table is None else int(table.get_parameter("weight").shape[0])
     return Examined(
         machine=machine,
@@ -68,8 +69,8 @@ def examine(model: Any, dtype: torch.dtype, settings: Settings) -> Examined:
         table=table,
         width=width,
         vocabulary=rows,
-        advertised=advertised_length(model.config),
-        limits=possible_limits(part.module),
+        advertised=advertised,
+        limits=possible_limits(part.module, advertised),
         pooled=answer.ndim == 2,
         blocks=blocks,
         recurrents=recurrents,

@@ -24,13 +24,12 @@ TROUBLE = (
 
 def library(name: str = "transformers") -> Any:
     """A module of transformers, imported when it is needed."""
-    if name in sys.modules:
-        return sys.modules[name]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            # First: the user may have imported the library already, and its parts come later.
             guard_torchvision()
-            return importlib.import_module(name)
+            return sys.modules.get(name) or importlib.import_module(name)
     except (ImportError, OSError, RuntimeError) as error:
         raise MachineError(
             "E_PLUGIN",
@@ -48,7 +47,12 @@ def known_types() -> frozenset[str]:
 def is_model(module: object) -> bool:
     """Whether this is a model of the library; one cannot be before the library was imported."""
     home = sys.modules.get("transformers.modeling_utils")
-    return home is not None and isinstance(module, home.PreTrainedModel)
+    return home is not None and isinstance(uncompiled(module), home.PreTrainedModel)
+
+
+def uncompiled(module: Any) -> Any:
+    """The module that torch.compile was given."""
+    return getattr(module, "_orig_mod", module)
 
 
 def strict_errors() -> tuple[type[BaseException], ...]:

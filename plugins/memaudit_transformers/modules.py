@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,6 +9,7 @@ import torch
 from memaudit.errors import ArgumentError, SourceError
 from memaudit.loading import require_finite
 from memaudit.loading.digest import digest_tensors
+from memaudit_transformers.calm import copied, is_rescaled, undo_rescaling
 from memaudit_transformers.describing import describe
 from memaudit_transformers.examining import examine
 from memaudit_transformers.subject import TransformersSubject
@@ -35,8 +35,10 @@ def open_module(text: str, model: Any, request: Request, settings: Settings) -> 
     require_finite(tensors, source=text)
     own = _dtype(model)
     dtype = request.dtype or own
-    if dtype != own:
-        model = copy.deepcopy(model).to(dtype)
+    if dtype != own or is_rescaled(model):
+        model = copied(model).to(dtype)
+    if is_rescaled(model):
+        undo_rescaling(model)
     examined = examine(model, dtype, settings)
     identity = describe(examined, source=text, sha256=digest_tensors(tensors), assumed={}, notes=())
     return TransformersSubject(examined, identity)

@@ -12,13 +12,20 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-def possible_limits(core: nn.Module) -> tuple[int, ...]:
-    """The lengths that the position tables of a model may allow, longest first.
+#: A stated length is tried out up to here: one run of a sequence that long.
+LONGEST_TRIAL = 4096
+
+
+def possible_limits(core: nn.Module, advertised: int | None = None) -> tuple[int, ...]:
+    """The lengths that a model may allow at the most, longest first.
 
     Some tables have rows in front that no position uses: OPT keeps an `offset`, and RoBERTa counts
-    from the padding index on.
+    from the padding index on. Where positions are no table of weights (GPT-J, MPT), the length that
+    the config advertises may be a limit, or none (RoPE): a run tells.
     """
     limits: set[int] = set()
+    if advertised is not None and advertised <= LONGEST_TRIAL:
+        limits.add(advertised)
     for _, table, owner in position_tables(core):
         rows = table.num_embeddings
         padding = getattr(owner, "padding_idx", None)

@@ -64,7 +64,8 @@ class Machine:
         name = "inputs_embeds" if inputs.is_floating_point() else "input_ids"
         known = inspect.signature(self.readout.speaker.forward).parameters
         every = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values())
-        wanted: dict[str, Any] = {name: inputs}
+        # Some models scale their input in place: the caller's stays as it is.
+        wanted: dict[str, Any] = {name: inputs.clone()}
         if "use_cache" in known:
             wanted["use_cache"] = False
         if "return_dict" in known or every:

@@ -11,9 +11,9 @@ from torch.nn import functional
 
 from memaudit.numerics.scans.chunking import chunk_length, spans, working_dtype
 
-#: States in one step on a processor. Operations on more numbers are split among threads by torch,
-#: and waking these for every step of the recurrence costs more than it gains.
-_STATES = 2**15
+#: States in one step on a processor: few enough to stay in its caches from one step to the next,
+#: and enough, where the batch has several rows, for torch to split a step among threads.
+_STATES = 2**18
 
 
 @torch.no_grad()
