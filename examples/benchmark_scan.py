@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -122,10 +123,23 @@ def differences(model: Any, tokens: torch.Tensor) -> tuple[float, float, float]:
 
 
 def peak(name: str, steps: int) -> float:
-    """Megabytes that a process of its own reached; the system counts KiB, on macOS bytes."""
+    """Megabytes that a process of its own reached."""
     command = [sys.executable, __file__, "--peak", name, "--steps", str(steps), "--layers", "2"]
     run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return float(run.stdout) / (2**20 if sys.platform == "darwin" else 2**10)
+    return float(run.stdout)
+
+
+def own_peak() -> float:
+    """Megabytes that this process has reached.
+
+    Linux lets a child start with the peak of its parent in getrusage, but not in its own status.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        lines = status.read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**10
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
 def show_times(model: Any, batch: int, names: Sequence[str], options: argparse.Namespace) -> None:
@@ -167,7 +181,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     model = build(options.layers)
     if options.peak:
         answer(model, scans()[options.peak], input_ids=tokens_of(1, options.steps))
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+        print(own_peak())
         return
     print(f"Mamba of {options.layers} layers, hidden 768, state 16, {options.steps} steps, float32")
     print(f"{torch.get_num_threads()} threads, best of {options.repeat}\n")
