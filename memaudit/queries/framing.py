@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from memaudit.contracts import TokenReadings
 
 if TYPE_CHECKING:
-
     from memaudit.contracts import AbstractSubject
     from memaudit.results import Status
 
