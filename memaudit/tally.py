@@ -66,7 +66,9 @@ class Tally:
         """Take in a chunk: readings (P,n,M), largest |answer|, last step before lag 0."""
         norm = memory.normalizer(x, self.normalization)
         self.values.append((memory.magnitude(readings, self.normalization) / norm[:, None]).cpu())
-        self.floors.append(((noise + self.rounding * loudest) / norm).cpu())
+        size = noise + self.rounding * loudest
+        size = size * memory.rounded_outputs(readings.shape[-1], self.normalization)
+        self.floors.append((size / norm).cpu())
         self.amplitudes.append(amplitude.cpu())
         self.noise = max(self.noise, float((noise / norm).amax()))
         if drift is not None:

@@ -234,3 +234,21 @@ def test_numpy_numbers_are_numbers() -> None:
     report = memaudit.scan(subject, **options)
     assert report.settings["horizon"] == 32
     assert memaudit.Report.from_dict(report.to_dict()) == report
+
+
+def test_the_rounding_of_many_outputs_at_the_last_step_is_no_memory() -> None:
+    """The last row of a product may be rounded otherwise: under |y|_2 all outputs add up."""
+    outputs = 1024
+
+    def model(u: torch.Tensor) -> torch.Tensor:
+        state, answers = torch.zeros_like(u[:, 0]), []
+        for step in u.unbind(1):
+            state = 0.8 * state + 0.2 * step
+            answers.append(1.5 + torch.tanh(state))
+        answers[-1] = torch.nextafter(answers[-1], torch.full_like(state, torch.inf))
+        return torch.stack(answers, 1).expand(-1, -1, outputs)
+
+    subject = memaudit.wrap(model, input_size=1, dtype="float32")
+    report = memaudit.scan(subject, horizon=256, queries=["heaviside"], normalization="universal")
+    assert report.memory["heaviside"].decay.kind == "exponential"
+    assert report.memory["heaviside"].horizon is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -54,6 +55,11 @@ def magnitude(readings: torch.Tensor, normalization: str) -> torch.Tensor:
         low, high = readings.aminmax(dim=-1)  # no copy of the readings, unlike abs().amax()
         return torch.maximum(-low, high)
     return torch.linalg.vector_norm(readings, dim=-1)
+
+
+def rounded_outputs(outputs: int, normalization: str) -> float:
+    """How many times one output's rounding the `magnitude` of that many rounded outputs can be."""
+    return 1.0 if normalization in ("iatn", "stablessm") else math.sqrt(outputs)
 
 
 def supremum(values: torch.Tensor, floors: torch.Tensor) -> Supremum:

@@ -107,26 +107,35 @@ def _scan(part: _Part, state: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     """
     rows, length, width = out.shape
     size = chunk_length(length, state.numel())
+    stretch = chunk_length(length, rows * width)
     # Made once: fresh memory costs as much as the arithmetic.
     room = state.new_empty(size, *state.shape)
-    for span in spans(length, chunk_length(length, rows * width)):
-        u = _by_time(part.hidden[..., span]).to(state.dtype)
-        dt = _rates(part, span, state.dtype).unsqueeze(2)
-        keys = _by_time(part.B[..., span]).to(state.dtype).unsqueeze(3)
-        queries = _by_time(part.C[..., span]).to(state.dtype)
-        inputs = dt * u.unsqueeze(2)
-        y = torch.empty_like(u, memory_format=torch.contiguous_format)
+    rooms = state.new_empty(4, stretch, rows, width)
+    for span in spans(length, stretch):
+        u, dt, inputs, y = rooms[:, : span.stop - span.start]
+        _by_time(part.hidden[..., span], u)
+        _rates(part, span, dt)
+        torch.mul(dt, u, out=inputs)
+        keys = part.B[..., span].permute(2, 0, 1).to(state.dtype).unsqueeze(3)
+        queries = part.C[..., span].permute(2, 0, 1).to(state.dtype)
         for chunk in spans(len(u), size):
             states = room[: chunk.stop - chunk.start]
-            torch.mul(dt[chunk], part.exponent, out=states).exp2_()
-            _advance(states, inputs[chunk], keys[chunk], state)
+            torch.mul(dt[chunk].unsqueeze(2), part.exponent, out=states).exp2_()
+            _advance(states, inputs[chunk].unsqueeze(2), keys[chunk], state)
             _read(queries[chunk], states, y[chunk])
-        if part.D is not None:
-            y.addcmul_(u, part.D.to(u))
-        if part.z is not None:
-            y.mul_(functional.silu(_by_time(part.z[..., span]).to(state.dtype)))
-        out[:, span] = y.transpose(0, 1)
+        _finish(part, span, u, y, out[:, span].transpose(0, 1))
     return state
+
+
+def _finish(
+    part: _Part, span: slice, u: torch.Tensor, y: torch.Tensor, out: torch.Tensor
+) -> None:
+    """Write the readings y, with the direct path and the gate, into `out`; all are (L,B,d)."""
+    if part.D is not None:
+        y.addcmul_(u, part.D.to(u))
+    if part.z is not None:
+        y.mul_(functional.silu(part.z[..., span].permute(2, 0, 1).to(y.dtype)))
+    out.copy_(y)
 
 
 def _advance(
@@ -150,18 +159,21 @@ def _read(queries: torch.Tensor, states: torch.Tensor, y: torch.Tensor) -> None:
     torch.bmm(row, states.flatten(0, 1), out=y.view(len(row), 1, -1))
 
 
-def _rates(part: _Part, span: slice, dtype: torch.dtype) -> torch.Tensor:
-    dt = _by_time(part.dt[..., span]).to(dtype)
+def _rates(part: _Part, span: slice, dt: torch.Tensor) -> None:
+    """Write the step sizes of a span into `dt` (L,B,d)."""
+    _by_time(part.dt[..., span], dt)
     if part.bias is not None:
-        dt = dt + part.bias.to(dt)
-    return functional.softplus(dt) if part.softplus else dt
+        dt.add_(part.bias.to(dt))
+    if part.softplus:
+        torch.ops.aten.softplus.out(dt, out=dt)
 
 
-def _by_time(x: torch.Tensor) -> torch.Tensor:
-    """(B,d,L) as (L,B,d), with the channels side by side."""
+def _by_time(x: torch.Tensor, room: torch.Tensor) -> None:
+    """Write (B,d,L) into a room of (L,B,d), where the channels lie side by side."""
     rows, width, length = x.shape
     if x.stride(1) == 1:
-        return x.permute(2, 0, 1)
+        room.copy_(x.permute(2, 0, 1))
+        return
     # Two copies, dense ones: torch transposes a dense matrix in tiles, a slice five times slower.
     dense = x.reshape(rows * width, length).contiguous()
-    return dense.t().contiguous().view(length, rows, width)
+    room.view(length, rows * width).copy_(dense.t())
