@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from memaudit.errors import MemauditError, SourceError, clean
 from memaudit.loading.access import SAFE, Access
-from memaudit.loading.configs.config import CONFIG_NAME, Config, open_config
+from memaudit.loading.configs.config import CONFIG_NAME, Config, config_names, open_config
 from memaudit.loading.configs.config_budget import check_config
+from memaudit.loading.configs.hyper_parameters import with_hyper_parameters
 from memaudit.loading.disk.containment import open_within
 from memaudit.loading.disk.folder import INDEX, SHARD, choose_weight_file
 from memaudit.loading.disk.regular_file import kind_of, open_regular
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from memaudit.loading.container import Weights
     from memaudit.loading.disk.stamp import Stamp
 
-_SUFFIX_OF = {".safetensors": "safetensors", ".npz": "npz"}
+_SUFFIX_OF = {".safetensors": "safetensors", ".npz": "npz", ".msgpack": "msgpack"}
 #: What is wrong with a config that is left aside when the user names the weight file himself.
 _ODD_CONFIG = frozenset({"E_CONFIG", "E_LIMIT", "E_PATH", "E_NOT_FOUND"})
 
@@ -32,9 +33,11 @@ class Checkpoint:
     """Named tensors from disk, with what stood beside them.
 
     `tensors` are detached, strided and on the CPU, in file order. `metadata` holds a safetensors
-    header's entries, or the plain values beside the weights of a torch file: text as it is,
-    everything else as JSON. `sha256` is that of the weight file; when there are several `files`, it
-    is that of the text with one line `NAME SHA256` per file, in the order of the names. `notes` are
+    header's entries, or the plain values beside the weights of another file: text as it is,
+    everything else as JSON. `config` is what a config.json beside the weights states; without one,
+    a trainer's settings in YAML; without those, the hyper-parameters in the file, which have no
+    `config_path`. `sha256` is that of the weight file; when there are several `files`, it is that
+    of the text with one line `NAME SHA256` per file, in the order of the names. `notes` are
     sentences for the report, `stamps` what `changes` compares the files with.
     """
 
@@ -50,6 +53,12 @@ class Checkpoint:
     notes: tuple[str, ...]
     stamps: tuple[Stamp, ...] = field(default=(), repr=False)
 
+    @property
+    def library_config(self) -> dict[str, Any]:
+        """The config when it is a config.json, as libraries write it; empty when it is not."""
+        named = self.config_path is not None and self.config_path.name == CONFIG_NAME
+        return self.config if named else {}
+
     def changes(self) -> list[MemauditError]:
         """What happened to the weight files since they were read: E_CHANGED for each that differs.
 
@@ -60,7 +69,7 @@ class Checkpoint:
 
 
 def open_checkpoint(path: Path, access: Access = SAFE) -> Checkpoint:
-    """Open a weight file, or the weights of a folder, and the config.json beside them."""
+    """Open a weight file, or the weights of a folder, and the config beside them."""
     path = Path(path)
     try:
         return _open(path, access)
@@ -79,7 +88,9 @@ def _open(path: Path, access: Access) -> Checkpoint:
         files, notes = _from_file(path, access)
         weights = join(files)
         config = _fitting(config, weights)
-        notes += [f"{CONFIG_NAME} beside the file was read"] if config.path else []
+        if config.path and config.of_library:
+            notes.append(f"{CONFIG_NAME} beside the file was read")
+    config = with_hyper_parameters(config, weights.metadata, weights.tensors)
     stamps = tuple(file.stamp for file in files)
     return Checkpoint(
         path=path,
@@ -124,7 +135,7 @@ def _config_beside(path: Path) -> Config:
     except SourceError as error:
         if error.code not in _ODD_CONFIG or path.name.lower().startswith("adapter_"):
             raise
-        return _left_aside(error)
+        return _left_aside(error, next(iter(config_names(path.parent)), CONFIG_NAME))
 
 
 def _fitting(config: Config, weights: Weights) -> Config:
@@ -134,12 +145,12 @@ def _fitting(config: Config, weights: Weights) -> Config:
     except SourceError as error:
         if error.code not in _ODD_CONFIG:
             raise
-        return _left_aside(error)
+        return _left_aside(error, config.name)
     return config
 
 
-def _left_aside(error: SourceError) -> Config:
-    return Config(None, {}, (f"{CONFIG_NAME} beside the file was not read: {error.fact}",))
+def _left_aside(error: SourceError, name: str) -> Config:
+    return Config(None, {}, (f"{name} beside the file was not read: {error.fact}",))
 
 
 def _misnamed(path: Path, file: WeightFile) -> list[str]:

@@ -91,6 +91,11 @@ def find_weights(content: Any, *, max_tensors: int = MOST_TENSORS) -> Weights:
     return Weights(tensors, ".".join(path), metadata, tuple(notes))
 
 
+def is_auxiliary(key: str) -> bool:
+    """Whether a name means what trainers keep beside the model, such as an optimizer's state."""
+    return _AUXILIARY.search(key.lower()) is not None
+
+
 def _require_model(content: object) -> None:
     if not isinstance(content, dict):
         what = "a bare tensor" if isinstance(content, torch.Tensor) else type(content).__name__
@@ -155,7 +160,7 @@ def _beside(node: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _is_name(key: object) -> bool:
-    return isinstance(key, str) and not _AUXILIARY.search(key.lower())
+    return isinstance(key, str) and not is_auxiliary(key)
 
 
 def _may_be_model(key: object) -> bool:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from memaudit.errors import MemauditError, SourceError, clean
 from memaudit.faults import step
-from memaudit.loading.container import Weights, find_weights
+from memaudit.loading.container import Weights, find_weights, is_auxiliary
 from memaudit.loading.disk.budget import require_room
 from memaudit.loading.disk.one_pass import Meter, OnePass
 from memaudit.loading.disk.regular_file import out_of_memory
 from memaudit.loading.disk.stamp import Stamp
 from memaudit.loading.formats.archive import read_archive
 from memaudit.loading.formats.magic import HEAD, sniff
+from memaudit.loading.formats.msgpack_file import read_msgpack
 from memaudit.loading.formats.npz_file import read_npz
 from memaudit.loading.formats.safetensors_file import read_safetensors
 from memaudit.loading.pickles.torch_file import read_torch
@@ -50,7 +51,7 @@ def read_weight_file(
 def _read(file: RegularFile, access: Access, meter: Meter) -> WeightFile:
     head = file.read(0, min(HEAD, file.size))
     found = sniff(head, suffix=file.path.suffix.lower())
-    # A torch or numpy file is in memory twice, as bytes and as tensors.
+    # A file of any other format is in memory twice, as bytes and as tensors.
     require_room(file.size, access, copies=1 if found == "safetensors" else 2)
     step("open.read")
     if found == "safetensors":
@@ -72,6 +73,10 @@ def _parse(data: bytes, found: str, access: Access) -> tuple[str, Weights]:
         if found == "npz":
             tensors, metadata, said = read_npz(data, members, allow_pickle=access.allow_pickle)
             return found, Weights(tensors, "", metadata, tuple(said))
+    if found == "msgpack":
+        tensors, metadata, said = read_msgpack(data, access.limits, beside=is_auxiliary)
+        said += ["msgpack has no checksums: a damaged number goes unnoticed"]
+        return found, Weights(tensors, "", metadata, tuple(said))
     content, notes = read_torch(data, access=access)
     weights = find_weights(content, max_tensors=access.limits.max_tensors)
     if found == "torch-legacy":

@@ -37,9 +37,9 @@ class TimmAdapter(AbstractAdapter):
         if source.kind not in FILES:
             return None
         checkpoint = source.checkpoint
-        if is_timm_config(checkpoint.config):
+        if is_timm_config(checkpoint.library_config):
             return Claim(FAMILY, CERTAIN)
-        bare = not checkpoint.config and looks_like_patches(checkpoint.tensors)
+        bare = not checkpoint.library_config and looks_like_patches(checkpoint.tensors)
         return Claim(FAMILY, BY_NAMES) if bare else None
 
     def load(self, source: Source, request: Request) -> AbstractSubject:

@@ -75,7 +75,7 @@ def _by_name(source: Source, settings: Settings) -> Origin:
 
 def _by_files(source: Source, settings: Settings) -> Origin:
     checkpoint = source.checkpoint
-    config = checkpoint.config if is_timm_config(checkpoint.config) else {}
+    config = checkpoint.library_config if is_timm_config(checkpoint.library_config) else {}
     name = settings.model or config.get("architecture") or checkpoint.metadata.get("arch")
     if not isinstance(name, str) or not name:
         raise ArgumentError(

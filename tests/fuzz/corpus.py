@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from safetensors.torch import save
 
+from tests.loading import msgpack_writing as write
+
 
 def weights() -> dict[str, torch.Tensor]:
     """A tiny recurrent layer, the same in every file."""
@@ -54,6 +56,16 @@ def config() -> bytes:
     """The text of an honest config."""
     values = {"model_type": "rnn", "hidden_size": 3, "num_hidden_layers": 1, "nested": {"a": [1]}}
     return json.dumps(values).encode()
+
+
+def yaml_config() -> bytes:
+    """The text of honest settings as trainers write them."""
+    return b"model:\n  net: &net\n    size: 3\n    act: tanh\n  other: *net\nlr: 1e-3\nlist: [1, 2.5, ~]\n"
+
+
+def flax() -> bytes:
+    """Honest parameters as flax writes them."""
+    return write.flax(weights())
 
 
 def index() -> bytes:

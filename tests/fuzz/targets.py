@@ -114,6 +114,8 @@ def targets() -> list[Target]:
         Target("a damaged numpy archive", damaged(seeds[3:5]), opened(".npz")),
         Target("a damaged torch file", damaged(torch_files), opened(".pt")),
         Target("a pickle made inert", damaged(torch_files), inert),
+        Target("a damaged msgpack file", damaged([corpus.flax()]), opened(".msgpack")),
+        Target("settings in YAML", damaged([corpus.yaml_config()]), in_folder("config.yaml")),
         Target("a config", json_texts(corpus.config()), in_folder("config.json")),
         Target(
             "an index of shards",

@@ -53,6 +53,10 @@ class Stock:
         return max(FREE_NUMBERS, SHARING * self.numbers)
 
 
+class _AsksTooMuch(Exception):  # noqa: N818
+    """What is asked for and what is there; the message completes the sentence `FILE …`."""
+
+
 def check_config(config: Config, tensors: Mapping[str, Tensor]) -> None:
     """Refuse sizes that are no sizes (E_CONFIG) or that the weights cannot fill (E_LIMIT)."""
     stock = Stock(
@@ -60,9 +64,21 @@ def check_config(config: Config, tensors: Mapping[str, Tensor]) -> None:
         numbers=sum(tensor.numel() for tensor in tensors.values()),
         side=max((side for tensor in tensors.values() for side in tensor.shape), default=0),
     )
+    try:
+        _check(config, stock)
+    except _AsksTooMuch as error:
+        raise SourceError(
+            "E_LIMIT",
+            f"{clean(config.name)} {error}",
+            hint="put the right config beside the weights, or remove it",
+            stage="config",
+        ) from None
+
+
+def _check(config: Config, stock: Stock) -> None:
     library = "model_type" in config.values
     for where, values in _groups(config.values, ""):
-        sizes = read_sizes(values, where=where, library=library)
+        sizes = read_sizes(values, where=where, library=library, strict=config.of_library)
         for key, numbers in sizes.items():
             _check_alone(where, key, numbers, stock)
         _check_together(where, {key: max(numbers) for key, numbers in sizes.items()}, stock)
@@ -123,10 +139,5 @@ def _count(number: int) -> str:
     return str(number) if number < 10**16 else f"10^{len(str(number)) - 1}"
 
 
-def _refusal(asked: str, held: str) -> SourceError:
-    return SourceError(
-        "E_LIMIT",
-        f"config.json asks for {asked}, the weights hold {held}",
-        hint="put the right config beside the weights, or remove it",
-        stage="config",
-    )
+def _refusal(asked: str, held: str) -> _AsksTooMuch:
+    return _AsksTooMuch(f"asks for {asked}, the weights hold {held}")

@@ -52,43 +52,52 @@ _METHODS = frozenset(
         *("metal", "mxfp4", "mxfp8", "nvfp4", "quanto", "quark", "sinq", "spqr", "torchao", "vptq"),
     }
 )
+#: By these Hydra and its users say which class was built: in a trainer's settings they are kept as
+#: words, which tell one family of models from another. No library is handed them.
+_KINDS = ("_target_", "_name_")
 _SHOWN = 6
 
 _Dropped = dict[tuple[str, str], list[str]]
 
 
-def clean_config(values: dict[str, Any], *, name: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+def clean_config(
+    values: dict[str, Any], *, name: str, library: bool = True
+) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The config without what names code, kernels, files or repositories; a sentence on each.
 
+    `library` says that this is the config.json of a library, not the settings of a trainer.
     Raises E_UNSUPPORTED when the config says that the weights are quantized.
     """
     _refuse_quantized(values, name=name)
     dropped: _Dropped = {}
-    kept = _cleaned(values, "", dropped)
+    kept = _cleaned(values, "", dropped, () if library else _KINDS)
     return kept, tuple(_sentence(name, keys, reason) for reason, keys in dropped.items())
 
 
-def _cleaned(values: dict[str, Any], path: str, dropped: _Dropped) -> dict[str, Any]:
+def _cleaned(
+    values: dict[str, Any], path: str, dropped: _Dropped, kinds: tuple[str, ...]
+) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     for key, value in values.items():
-        reason = _reason(key, value)
+        reason = None if key in kinds and isinstance(value, str) else _reason(key, value)
         if reason is None:
-            kept[key] = value if key in _LABELS else _inside(value, f"{path}{key}.", dropped)
+            inner = f"{path}{key}."
+            kept[key] = value if key in _LABELS else _inside(value, inner, dropped, kinds)
         elif value and key not in _BOOKKEEPING:  # null and false choose nothing
             dropped.setdefault(reason, []).append(path + key)
     return kept
 
 
-def _inside(value: Any, path: str, dropped: _Dropped) -> Any:
+def _inside(value: Any, path: str, dropped: _Dropped, kinds: tuple[str, ...]) -> Any:
     """A value cleaned at every depth."""
     if isinstance(value, list):
-        return [_inside(item, path, dropped) for item in value]
+        return [_inside(item, path, dropped, kinds) for item in value]
     if not isinstance(value, dict):
         return value
     for text, number in _TAGGED.items():
         if value == {_TAG: text}:
             return number
-    return _cleaned(value, path, dropped)
+    return _cleaned(value, path, dropped, kinds)
 
 
 def _reason(key: str, value: Any) -> tuple[str, str] | None:

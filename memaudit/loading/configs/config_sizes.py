@@ -38,17 +38,20 @@ _ALIKE = re.compile(
 )
 
 
-def read_sizes(values: Mapping[str, Any], *, where: str, library: bool) -> dict[str, list[int]]:
+def read_sizes(
+    values: Mapping[str, Any], *, where: str, library: bool, strict: bool = True
+) -> dict[str, list[int]]:
     """Every size in one dictionary of a config; a list holds several.
 
     `where` stands before the keys in an error, `library` says that transformers wrote the config.
-    Raises E_CONFIG, naming key and value, for what cannot be a size.
+    Raises E_CONFIG, naming key and value, for what cannot be a size; unless `strict`, that is left
+    out, since a trainer's settings also hold references, gaps and the sizes of other things.
     """
     found: dict[str, list[int]] = {}
     for key, value in values.items():
-        if key in _SIZES:
+        if key in _SIZES and strict:
             found[key] = _stated(key, value, where=where)
-        elif key in LAYERS or (library and _ALIKE.fullmatch(key)):
+        elif key in _SIZES or key in LAYERS or (library and _ALIKE.fullmatch(key)):
             items = value if isinstance(value, list) else [value]
             found[key] = [_whole(item) for item in items if _is_number(item) and item > 0]
     return {key: numbers for key, numbers in found.items() if numbers}

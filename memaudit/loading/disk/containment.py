@@ -47,14 +47,14 @@ def within(folder: Path, name: str) -> Path:
 
 
 @contextmanager
-def open_within(folder: Path, name: str) -> Iterator[RegularFile]:
-    """Open what `within` allows.
+def open_within(folder: Path, name: str, *, below: str = "") -> Iterator[RegularFile]:
+    """Open what `within` allows; `below` is the plain name of a folder in between.
 
     What was opened is compared with what was allowed, not the name that leads there: a file that
     is exchanged for a link in between is seen. Where the system tells the place of an open file,
     that is judged as well, whatever was exchanged on the way and put back again.
     """
-    path = folder / plain_name(name)
+    path = (folder / plain_name(below) if below else folder) / plain_name(name)
     _contained(folder, path)
     root = _opened_folder(folder)
     with open_regular(path) as file:

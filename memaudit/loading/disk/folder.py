@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".npz")
+SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".npz", ".msgpack")
+#: Opened when nothing else is there: flax models are often saved beside the same in torch.
+_LAST = ".msgpack"
 #: The formats that are split into shards, safest first.
 SPLIT = (".safetensors", ".bin")
 INDEX = ".index.json"
@@ -27,6 +29,8 @@ _MODEL_STEMS = (
 _BESIDE_THE_MODEL = re.compile(
     r"optim|sched|scaler|rng_state|training_args|(^|_)opt(_|$)|^adapter_|^sampler(_\d+)?\."
 )
+#: What Orbax writes into every checkpoint.
+_ORBAX = ("_METADATA", "_CHECKPOINT_METADATA", "manifest.ocdbt")
 _EXPORT = "save the weights as model.safetensors"
 
 
@@ -59,6 +63,13 @@ def rank_weights(names: Iterable[str]) -> tuple[list[str], list[str]]:
     weights = [name for name in names if stem_and_suffix(name)[1] in SUFFIXES]
     candidates = [name for name in weights if not _BESIDE_THE_MODEL.search(name.lower())]
     whole = [name for name in candidates if not SHARD.search(stem_and_suffix(name)[0])]
+    last = [name for name in whole if stem_and_suffix(name)[1] == _LAST]
+    best = _best([name for name in whole if name not in last], names) or _best(last, ())
+    return _safe(best) or best, whole
+
+
+def _best(whole: Sequence[str], names: Sequence[str]) -> list[str]:
+    """The first rank that is not empty, among whole files and the indices in `names`."""
     first, second = ([n for n in whole if stem_and_suffix(n)[0] in s] for s in _MODEL_STEMS)
     safe, binary = ([n for n in names if n.lower().endswith(s + INDEX)] for s in SPLIT)
     ranks = (
@@ -69,11 +80,10 @@ def rank_weights(names: Iterable[str]) -> tuple[list[str], list[str]]:
         second,
         _safe(whole),
         safe,
-        whole,
+        list(whole),
         binary,
     )
-    best = next((rank for rank in ranks if rank), [])
-    return _safe(best) or best, whole
+    return next((rank for rank in ranks if rank), [])
 
 
 def stem_and_suffix(name: str) -> tuple[str, str]:
@@ -114,41 +124,31 @@ def _shown(names: Sequence[str]) -> str:
 
 
 def _no_weights(folder: Path, names: Sequence[str], folders: Sequence[str]) -> SourceError:
+    code, fact, hint = _why_none(folder, names, folders)
+    return SourceError(code, fact, hint=hint, stage="open")
+
+
+def _why_none(folder: Path, names: Sequence[str], folders: Sequence[str]) -> tuple[str, str, str]:
+    """The code, the fact and the next step for a folder without weights."""
+    elsewhere = f"load it where it was made and {_EXPORT}"
     if "saved_model.pb" in names:
-        return SourceError(
-            "E_UNSAFE_FORMAT",
-            "this is a TensorFlow SavedModel, which carries code",
-            hint=f"load it where it was made and {_EXPORT}",
-            stage="open",
-        )
+        return "E_UNSAFE_FORMAT", "this is a TensorFlow SavedModel, which carries code", elsewhere
+    if any(name in _ORBAX for name in names):
+        hint = "restore it where it was made and save the parameters as .npz or .msgpack"
+        return "E_UNSUPPORTED", "this is an Orbax checkpoint, which memaudit does not open", hint
     shards = [n for n in names if SHARD.search(stem_and_suffix(n)[0]) and n.endswith(SPLIT)]
     if shards:
         whole = SHARD.sub("", shards[0].rpartition(".")[0]) + "." + shards[0].rpartition(".")[2]
-        return SourceError(
-            "E_NOT_FOUND",
-            f"the folder holds {len(shards)} shards but not their index, {clean(whole)}{INDEX}",
-            hint="fetch the index as well, or give one shard as a file to audit it alone",
-            stage="open",
-        )
-    foreign = [n for n in names if n.endswith((".h5", ".keras", ".onnx", ".msgpack", ".gguf"))]
+        fact = f"the folder holds {len(shards)} shards but not their index, {clean(whole)}{INDEX}"
+        hint = "fetch the index as well, or give one shard as a file to audit it alone"
+        return "E_NOT_FOUND", fact, hint
+    foreign = [n for n in names if n.endswith((".h5", ".keras", ".onnx", ".gguf"))]
     if foreign:
-        return SourceError(
-            "E_UNSUPPORTED",
-            f"the folder holds no weights that memaudit opens, only {_shown(foreign)}",
-            hint=f"load it where it was made and {_EXPORT}",
-            stage="open",
-        )
+        fact = f"the folder holds no weights that memaudit opens, only {_shown(foreign)}"
+        return "E_UNSUPPORTED", fact, elsewhere
     inside = [name for name in folders if name.lower().endswith(SUFFIXES)]
     if inside:
-        return SourceError(
-            "E_PATH",
-            f"{clean(inside[0])} is a folder, not a weight file",
-            hint="give the file itself, or the folder that holds it",
-            stage="open",
-        )
-    return SourceError(
-        "E_NOT_FOUND",
-        f"the folder {clean(folder.name)} holds no weights",
-        hint=f"expected one file ending in {', '.join(SUFFIXES)}",
-        stage="open",
-    )
+        fact = f"{clean(inside[0])} is a folder, not a weight file"
+        return "E_PATH", fact, "give the file itself, or the folder that holds it"
+    fact = f"the folder {clean(folder.name)} holds no weights"
+    return "E_NOT_FOUND", fact, f"expected one file ending in {', '.join(SUFFIXES)}"

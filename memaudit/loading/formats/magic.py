@@ -22,6 +22,16 @@ ARRAYS_HINT = (
     "alone, as safetensors or by numpy.savez under the names of the torch layers"
 )
 
+#: Suffix → what must stand at the beginning.
+_BEGINNINGS = {
+    ".safetensors": "a safetensors header",
+    ".msgpack": "a map of named arrays, as Flax writes it",
+}
+#: A msgpack map of more than 15 entries says their number in so many bytes.
+_COUNTS = {0xDE: 2, 0xDF: 4}
+#: So does a name of more than 31 bytes with its length.
+_LENGTHS = {0xD9: 1, 0xDA: 2, 0xDB: 4}
+
 _PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in (2, 3, 4, 5))
 
 #: offset, bytes, code, what it is, next step.
@@ -40,7 +50,7 @@ _FOREIGN = (
 
 
 def sniff(data: bytes, *, suffix: str) -> str:
-    """`safetensors`, `zip` or `torch-legacy`; anything else is refused by its name.
+    """`safetensors`, `zip`, `torch-legacy` or `msgpack`; anything else is refused by its name.
 
     `data` is the beginning of the file, which is not read further until it is known.
     """
@@ -54,13 +64,15 @@ def sniff(data: bytes, *, suffix: str) -> str:
     # The header's length fills eight bytes; a length with more than 40 bits is no length.
     if data[5:8] == b"\0\0\0" and data[8:9] == b"{":
         return "safetensors"
+    if _looks_like_msgpack(data):
+        return "msgpack"
     _refuse_foreign(data, suffix=suffix)
-    known = "this is not a checkpoint that memaudit knows (safetensors, torch or npz)"
+    known = "this is not a checkpoint that memaudit knows (safetensors, torch, npz or msgpack)"
     if data.lstrip()[:1] in (b"{", b"["):
         known = "this is JSON text, not the weights"
-    elif suffix == ".safetensors":
+    elif suffix in _BEGINNINGS:
         raise _corrupt(
-            "the file does not begin with a safetensors header", hint="copy or download it again"
+            f"the file does not begin with {_BEGINNINGS[suffix]}", hint="copy or download it again"
         )
     raise _corrupt(known, hint="give the weight file itself, or the folder that holds it")
 
@@ -88,9 +100,6 @@ def _refuse_foreign(data: bytes, *, suffix: str) -> None:
         found.append(("E_UNSAFE_FORMAT", "a TensorFlow graph", ARRAYS_HINT))
     if not found and (suffix == ".onnx" or _looks_like_onnx(data)):
         found.append(("E_UNSAFE_FORMAT", "an ONNX graph", ARRAYS_HINT))
-    if not found and suffix == ".msgpack":
-        hint = "save the parameters as .npz or .safetensors"
-        found.append(("E_UNSUPPORTED", "a msgpack file (Flax)", hint))
     if not found and data[:2] in _PICKLES:
         found.append(("E_UNSAFE_FORMAT", "a plain Python pickle", CODE_HINT))
     for code, what, hint in found:
@@ -100,3 +109,20 @@ def _refuse_foreign(data: bytes, *, suffix: str) -> None:
 def _looks_like_onnx(data: bytes) -> bool:
     # Protobuf: field 1 (ir_version) is a small number, field 2 the producer's name.
     return len(data) > 3 and data[0] == 8 and data[1] < 32 and data[2] == 0x12
+
+
+def _looks_like_msgpack(data: bytes) -> bool:
+    """Whether these bytes begin a msgpack map, and its first entry has a name that is text.
+
+    An empty map is left aside: it is no model, and its byte begins every pickle.
+    """
+    if data[0] not in _COUNTS and not 0x81 <= data[0] <= 0x8F:
+        return False
+    at = 1 + _COUNTS.get(data[0], 0)
+    first = data[at : at + 1]
+    if not first or not (0xA1 <= first[0] <= 0xBF or first[0] in _LENGTHS):
+        return False
+    width = _LENGTHS.get(first[0], 0)
+    length = int.from_bytes(data[at + 1 : at + 1 + width], "big") if width else first[0] & 0x1F
+    name = data[at + 1 + width :][:length]
+    return len(name) == length and name.isascii() and name.decode("ascii").isprintable()

@@ -42,10 +42,12 @@ _NESTED = (*_OBJECTS, Pairs, list, tuple, Array)
 def describe(pickles: Sequence[bytes], *, inert: bool, max_tensors: int) -> dict[str, Any]:
     """The content of a torch file: `pickles` is the one of a zip, or the five of a legacy file.
 
-    Foreign objects are refused unless `inert`; what would run code is refused always. In the tree
-    a value stands for itself, ["d", pairs] is a dictionary, ["l", items] a list, ["t", i] the i-th
-    tensor, ["a", i] the i-th array, and ["x"] something that was left out. A key that is neither
-    text nor a number is ["k", kind].
+    Foreign objects are refused unless `inert`; what would run code is refused always. Known
+    settings are neither: without `inert` the answer is empty, and a process of its own reads them.
+
+    In the tree a value stands for itself, ["d", pairs] is a dictionary, ["l", items] a list,
+    ["t", i] the i-th tensor, ["a", i] the i-th array, and ["x"] something that was left out. A key
+    that is neither text nor a number is ["k", kind].
     """
     machine = Machine(Budget(max_tensors))
     try:
@@ -57,6 +59,8 @@ def describe(pickles: Sequence[bytes], *, inert: bool, max_tensors: int) -> dict
     refuse_code(machine)
     root, keys = _content(values)
     refuse_objects(machine, root, inert=inert)
+    if not inert and foreign(machine):
+        return {}
     writer = _Writer(max_tensors)
     tree = writer.node(root, None, 0)
     if not writer.tensors and not writer.arrays:

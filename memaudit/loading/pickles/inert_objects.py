@@ -9,6 +9,7 @@ from memaudit.errors import SourceError
 from memaudit.loading.formats.magic import SAFETENSORS_HINT
 from memaudit.loading.pickles.inert import Made, Named, Pairs
 from memaudit.loading.pickles.inert_numpy import numpy_value
+from memaudit.loading.pickles.settings_objects import OMEGACONF
 
 #: What has no plain meaning; it is left out.
 LEFT_OUT = object()
@@ -17,9 +18,6 @@ DICTS = re.compile(r"collections\.(OrderedDict|defaultdict|Counter)|builtins\.di
 LISTS = re.compile(r"builtins\.(list|tuple|set|frozenset)|collections\.deque")
 _NAMESPACES = ("argparse.Namespace", "types.SimpleNamespace")
 _PATHS = re.compile(r"pathlib\.(_local\.)?(Pure)?(Posix|Windows)?Path")
-_OMEGACONF = re.compile(
-    r"omegaconf\.(dictconfig\.DictConfig|listconfig\.ListConfig|nodes\.\w+Node)"
-)
 _DTYPE = re.compile(r"torch\.(float|bfloat|int|uint|complex|bool)\w*")
 
 
@@ -33,7 +31,7 @@ def plain_meaning(value: Made | Named) -> Any:
     name, arguments = value.name, value.arguments
     if _PATHS.fullmatch(name):
         return _path(arguments, "\\" if "Windows" in name else "/")
-    if _OMEGACONF.fullmatch(name):
+    if name in OMEGACONF:
         return _omegaconf(value.state)
     if name in _NAMESPACES:
         state = value.state[0] if isinstance(value.state, tuple) and value.state else value.state
@@ -50,7 +48,7 @@ def plain_meaning(value: Made | Named) -> Any:
 
 def reads_state(name: str) -> bool:
     """Whether the meaning of an object is in the state that it was given."""
-    return name in _NAMESPACES or _OMEGACONF.fullmatch(name) is not None
+    return name in _NAMESPACES or name in OMEGACONF
 
 
 def _container(value: Made) -> Any:

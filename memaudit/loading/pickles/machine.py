@@ -11,6 +11,7 @@ from memaudit.loading.pickles.inert import Made, Named, Pairs
 from memaudit.loading.pickles.inert_objects import DICTS, LISTS
 from memaudit.loading.pickles.names import canonical, is_blocked
 from memaudit.loading.pickles.reading import damaged, instructions
+from memaudit.loading.pickles.settings_objects import SETTINGS
 from memaudit.loading.pickles.storage_types import Stored, stored
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ class Machine:
     """Runs pickles over inert values.
 
     `made` counts the calls that were asked for by name, `named` holds every name, `storages` the
-    storages that persistent ids speak of, and `gadgets` the calls that only code needs.
+    storages that persistent ids speak of, `gadgets` the calls that only code needs, `settings`
+    the known objects that hold settings, and `indirect` whether something made was called itself.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -35,6 +37,8 @@ class Machine:
         self.made: Counter[str] = Counter()
         self.storages: dict[str, Stored] = {}
         self.gadgets: list[str] = []
+        self.settings: list[Made] = []
+        self.indirect = False
         self._budget = budget
         self._consumed = Consumed()
         self._stack: list[Any] = []
@@ -126,7 +130,12 @@ class Machine:
             self._budget.left -= self._consumed.call(maker, arguments)
             if maker.name == "builtins.getattr" and not _is_member(arguments):
                 self.gadgets.append(maker.name)
-        self._push(Made(maker, arguments))
+        else:
+            self.indirect = True
+        found = Made(maker, arguments)
+        if found.name in SETTINGS:
+            self.settings.append(found)
+        self._push(found)
 
     def _reduce(self, _: Any) -> None:
         arguments = self._pop()

@@ -105,7 +105,7 @@ def _run(order: str, pickles: Sequence[bytes], *, seconds: float) -> bytes:
 def _started(order: str) -> subprocess.Popen[bytes]:
     """A Python that sees neither the environment nor the folders of this one."""
     if not sys.executable or getattr(sys, "frozen", False):
-        fact = "--allow-pickle needs a Python interpreter of its own, and there is none here"
+        fact = "objects beside the tensors need a Python interpreter of their own to be read"
         hint = "run memaudit from a normal Python"
         raise SourceError("E_UNSUPPORTED", fact, hint=hint, stage="open")
     folder = Path(__file__).resolve().parents[3]  # where memaudit itself lies

@@ -8,6 +8,7 @@ from memaudit.errors import SourceError, clean
 from memaudit.loading.formats.magic import CODE_HINT, SAFETENSORS_HINT
 from memaudit.loading.pickles.inert import Made, Pairs
 from memaudit.loading.pickles.names import is_blocked, is_plain, shown
+from memaudit.loading.pickles.settings_objects import SETTINGS, misused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,20 +39,33 @@ def refuse_code(machine: Machine) -> None:
 
 
 def refuse_objects(machine: Machine, root: Any, *, inert: bool) -> None:
-    """Refuse objects besides tensors unless they may become inert, and modules always."""
+    """Refuse objects besides tensors and settings unless they may become inert.
+
+    Modules are refused always. Settings are known by their names, and must be nothing but data.
+    """
     names = list(foreign(machine))
     if (isinstance(root, Made) and _is_module_state(root.state)) or (
         not inert and _beside_no_state(root)
     ):
         raise _whole_module(names)
-    if names and not inert:
+    odd = _no_settings(machine)
+    if odd and not inert:
         raise SourceError(
             "E_UNSAFE_FORMAT",
-            f"the file needs Python objects besides tensors: {listed(names)}",
+            f"the file needs Python objects besides tensors: {listed(odd)}",
             hint="--allow-pickle (in Python allow_pickle=True) opens it with these objects made "
             f"inert; or {SAFETENSORS_HINT}",
             stage="open",
         )
+
+
+def _no_settings(machine: Machine) -> list[str]:
+    """What neither tensors need nor is a known setting, made as such and never called."""
+    names = list(foreign(machine))
+    if names and machine.indirect:
+        return names
+    wrong = set(misused(machine.settings))
+    return [name for name in names if name not in SETTINGS or name in wrong]
 
 
 def refuse_empty(machine: Machine, root: Any) -> None:

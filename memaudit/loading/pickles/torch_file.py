@@ -26,16 +26,17 @@ def read_torch(data: bytes, *, access: Access = SAFE) -> tuple[Any, tuple[str, .
     """
     parts = torch_parts(data, access.limits)
     most = access.limits.max_tensors
-    if access.allow_pickle:
-        described = describe_in_child(parts.pickles, access)
-    else:
-        described = _described_here(parts.pickles, max_tensors=most)
+    described = {} if access.allow_pickle else _described_here(parts.pickles, max_tensors=most)
+    described = described or describe_in_child(parts.pickles, access)
     content = rebuild(described, parts, max_tensors=most)
-    return content, tuple(_notes(described))
+    return content, tuple(_notes(described, allowed=access.allow_pickle))
 
 
 def _described_here(pickles: Sequence[bytes], *, max_tensors: int) -> dict[str, Any]:
-    """The description of pickles that name nothing foreign; the budget bounds time and memory."""
+    """The description of pickles without foreign names; empty for known settings.
+
+    The budget bounds time and memory.
+    """
     try:
         return describe(pickles, inert=False, max_tensors=max_tensors)
     except RecursionError:
@@ -44,14 +45,15 @@ def _described_here(pickles: Sequence[bytes], *, max_tensors: int) -> dict[str, 
         raise too_large() from None
 
 
-def _notes(described: Mapping[str, Any]) -> Iterator[str]:
+def _notes(described: Mapping[str, Any], *, allowed: bool) -> Iterator[str]:
     """Which objects were made inert, and what is missing among the tensors."""
     kinds = [
         f"{name} ({count})" if count else name for name, count in _rows(described, "kinds", int)
     ]
     if kinds:
         noun = "1 kind of object was" if len(kinds) == 1 else f"{len(kinds)} kinds of objects were"
-        yield f"allow-pickle: {noun} made inert: {listed(kinds, most=_SHOWN)}"
+        how = f"allow-pickle: {noun} made inert" if allowed else f"settings: {noun} made plain"
+        yield f"{how}: {listed(kinds, most=_SHOWN)}"
     lost = [f"{name} ({kind})" for name, kind in _rows(described, "lost", str)]
     if lost:
         yield f"left out among the tensors: {listed(lost, most=_SHOWN)}"

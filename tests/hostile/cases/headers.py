@@ -1,4 +1,4 @@
-"""Safetensors headers and zip directories that lie, one case for each way of lying."""
+"""Headers, zip directories and msgpack maps that lie, one case for each way of lying."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import json
 from tests.hostile.cases.files import holding, refused
 from tests.loading.crooked_archives import ARRAYS, Part, archive, bomb, crooked
 from tests.loading.malformed_headers import MALFORMED, entry, packed
+from tests.loading.malformed_msgpack import MALFORMED as MALFORMED_MSGPACK
+from tests.loading.malformed_msgpack import ONE, with_array
 
 
 def million(*, names: str = "{}") -> bytes:
@@ -24,6 +26,19 @@ def crowd(**lies: int) -> bytes:
     """Two hundred thousand members."""
     parts = [Part(b"%d.npy" % number) for number in range(200_000)]
     return archive(parts, large="right", **lies)
+
+
+def empty_maps() -> bytes:
+    """Twenty million maps of one byte each."""
+    return with_array(b"\xdd" + (20_000_000).to_bytes(4, "big") + b"\x80" * 20_000_000)
+
+
+def multiplied() -> bytes:
+    """A name of a megabyte around 100 000 short ones: together they would be 100 GB."""
+    inner = b"\xdf" + (100_000).to_bytes(4, "big")
+    inner += b"".join(b"\xa5%05d\xc0" % number for number in range(100_000))
+    long = b"\xdb" + (1 << 20).to_bytes(4, "big") + b"n" * (1 << 20)
+    return b"\x82\xa1w" + ONE + long + inner
 
 
 LARGE = ("--set", "max_header=1G")
@@ -82,5 +97,21 @@ CASES = [
         "archive: two hundred thousand members, three counted",
         lambda s: holding(crowd(count=3), "m.npz")(s),
         "E_CORRUPT",
+    ),
+    *(
+        refused(f"msgpack: {what}", lambda s, d=data: holding(d, "m.msgpack")(s), code, words)
+        for what, (data, code, words) in MALFORMED_MSGPACK.items()
+    ),
+    refused(
+        "msgpack: twenty million empty maps",
+        lambda s: holding(empty_maps(), "m.msgpack")(s),
+        "E_LIMIT",
+        "max_tensors",
+    ),
+    refused(
+        "msgpack: names that multiply",
+        lambda s: holding(multiplied(), "m.msgpack")(s),
+        "E_LIMIT",
+        "max_header",
     ),
 ]

@@ -1,4 +1,7 @@
-"""Honest checkpoints with more than tensors in them: refused by default, opened when allowed."""
+"""Honest checkpoints with more than tensors in them: refused by default, opened when allowed.
+
+OmegaConf's settings are opened by default: they are known by name, and are data or refused.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,11 @@ def lstm() -> dict[str, torch.Tensor]:
     }
 
 
-def omegaconf() -> bytes:
-    """The pickle of {"state_dict": ..., "hyper_parameters": DictConfig} as OmegaConf writes it."""
+def omegaconf(more: bytes = b"") -> bytes:
+    """The pickle of {"state_dict": ..., "hyper_parameters": DictConfig} as OmegaConf writes it.
+
+    `more` is the value of a third setting.
+    """
 
     def made(name: str, state: bytes) -> bytes:
         return write.named(f"omegaconf.{name}") + b")\x81" + state + b"b"
@@ -40,6 +46,7 @@ def omegaconf() -> bytes:
         return made("nodes.AnyNode", write.entries(_metadata=metadata, _val=value, _parent=b"N"))
 
     weights, settings = {}, {"hidden": node(b"K\x03"), "name": node(write.text("s4"))}
+    settings |= {"more": node(more)} if more else {}
     for place, (name, value) in enumerate(lstm().items()):
         stored = write.storage(str(place), value.numel())
         weights[name] = write.tensor(stored, tuple(value.shape), stride=value.stride())
@@ -48,8 +55,23 @@ def omegaconf() -> bytes:
 
 
 def with_omegaconf(path: pathlib.Path) -> None:
+    write_beside(path, omegaconf())
+
+
+def with_a_gadget(kind: str) -> Callable[[pathlib.Path], None]:
+    """The same, with a call inside the settings that an unpickler would make."""
+    gadgets = {
+        "inside": write.call("posix.system", write.text("touch ../canary")),
+        "as a method": write.call("omegaconf.dictconfig.DictConfig.__init__", write.text("x")),
+        "as a call": write.call("omegaconf.dictconfig.DictConfig", write.named("my.module.run")),
+        "as a function": write.call("omegaconf.omegaconf.OmegaConf.load", write.text("../canary")),
+    }
+    return lambda path: write_beside(path, omegaconf(more=gadgets[kind]))
+
+
+def write_beside(path: pathlib.Path, content: bytes) -> None:
     raw = {str(i): value.numpy().tobytes() for i, value in enumerate(lstm().values())}
-    path.write_bytes(write.zip_file(write.pickled(omegaconf()), raw))
+    path.write_bytes(write.zip_file(write.pickled(content), raw))
 
 
 def saving(settings: Any, *, legacy: bool = False) -> Callable[[pathlib.Path], None]:
@@ -85,7 +107,7 @@ def compared(*stubs: str) -> Callable[[Outcome], None]:
         found, same = outcome.report(), outcome.report("same.json")
         assert found["memory"] == same["memory"], "the curves differ"
         notes = " ".join(found["subject"]["notes"])
-        assert "made inert" in notes, notes
+        assert "made inert" in notes or "made plain" in notes, notes
         missing = [stub for stub in stubs if stub not in notes]
         assert not missing, f"{missing} are not named in {notes}"
         json.dumps(found, allow_nan=False)
@@ -107,12 +129,15 @@ OBJECTS: list[tuple[str, Callable[[pathlib.Path], None], tuple[str, ...]]] = [
         saving({"rate": np.float64(0.1), "mean": np.ones(3), "n": np.int32(3)}),
         ("numpy.dtype", "numpy.ndarray", "multiarray.scalar"),
     ),
-    (
-        "an OmegaConf",
-        with_omegaconf,
-        ("omegaconf.dictconfig.DictConfig (1)", "omegaconf.nodes.AnyNode (2)", "typing.Any"),
-    ),
 ]
+#: Nothing but data, and known by name: it opens without being allowed.
+OMEGACONF = ("omegaconf.dictconfig.DictConfig (1)", "omegaconf.nodes.AnyNode (2)", "typing.Any")
+GADGETS = {
+    "inside": "would run os.system",
+    "as a method": "would run",
+    "as a call": "--allow-pickle",
+    "as a function": "--allow-pickle",
+}
 
 
 def _cases() -> list[Case]:
@@ -120,18 +145,30 @@ def _cases() -> list[Case]:
     for name, save, stubs in OBJECTS:
         refused = {"exit": 3, "code": "E_UNSAFE_FORMAT", "says": "--allow-pickle"}
         found.append(Case("pickles", f"{name} beside the weights", arranged(save), **refused))
-        found.append(
-            Case(
-                "pickles",
-                f"{name} beside the weights, allowed",
-                arranged(save, "--allow-pickle"),
-                exit=0,
-                command=scan_both,
-                check=compared(*stubs),
-                writes=("same.json",),
-            )
-        )
+        found.append(opened(f"{name} beside the weights, allowed", save, stubs, "--allow-pickle"))
+    found.append(opened("an OmegaConf beside the weights", with_omegaconf, OMEGACONF))
+    found.append(
+        opened("an OmegaConf, allowed", with_omegaconf, OMEGACONF, "--allow-pickle"),
+    )
+    for kind, says in GADGETS.items():
+        name, arrange = f"an OmegaConf with a gadget {kind}", arranged(with_a_gadget(kind))
+        found.append(Case("pickles", name, arrange, exit=3, code="E_UNSAFE_FORMAT", says=says))
     return found
+
+
+def opened(
+    name: str, save: Callable[[pathlib.Path], None], stubs: tuple[str, ...], *flags: str
+) -> Case:
+    """A file that is scanned, with the same curves as its weights alone."""
+    return Case(
+        "pickles",
+        name,
+        arranged(save, *flags),
+        exit=0,
+        command=scan_both,
+        check=compared(*stubs),
+        writes=("same.json",),
+    )
 
 
 CASES = _cases()
