@@ -35,11 +35,12 @@ class TransformersAdapter(AbstractAdapter):
             return Claim(_family(uncompiled(source.module).config), CERTAIN) if known else None
         if source.kind not in FILES:
             return None
-        config = source.checkpoint.config
+        config = source.checkpoint.library_config
         if "model_type" not in config:
-            from memaudit_transformers.original_mamba import is_original
+            from memaudit_transformers.original import family_of
 
-            return Claim("mamba", ORIGINAL) if is_original(source.checkpoint.tensors) else None
+            family = family_of(source.checkpoint.tensors)
+            return None if family is None else Claim(family, ORIGINAL)
         named = config["model_type"]
         if isinstance(named, str) and named in known_types():
             return Claim(clean(named, limit=60), STRENGTH)

@@ -14,7 +14,7 @@ from memaudit_transformers.configuring import config_error, make_config
 from memaudit_transformers.describing import describe, listed
 from memaudit_transformers.examining import examine
 from memaudit_transformers.library import known_types
-from memaudit_transformers.original_mamba import Translated, is_original, translate
+from memaudit_transformers.original import Translated, family_of, translate
 from memaudit_transformers.remote import folder_of, is_trusted, refuse_unknown, remote_classes
 from memaudit_transformers.subject import TransformersSubject
 from memaudit_transformers.tokenizer import open_tokenizer
@@ -36,7 +36,7 @@ def open_file(source: Source, request: Request, settings: Settings) -> Transform
     """The subject behind a checkpoint."""
     checkpoint = source.checkpoint
     require_finite(checkpoint.tensors, source=source.text)
-    meant = _meant(checkpoint.config, checkpoint.tensors)
+    meant = _meant(checkpoint.library_config, checkpoint.tensors)
     dtype, assumed = choose_dtype(request, checkpoint.tensors)
     built, notes = _built(source, meant, dtype, settings.architecture)
     model = built.model.to(request.device)
@@ -70,8 +70,9 @@ def choose_dtype(
 
 def _meant(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Translated:
     """The config and the tensors as transformers names them."""
-    if "model_type" not in config and is_original(tensors):
-        return translate(config, tensors)
+    family = None if "model_type" in config else family_of(tensors)
+    if family is not None:
+        return translate(family, config, tensors)
     return Translated(dict(config), dict(tensors), ())
 
 

@@ -98,7 +98,25 @@ def test_missing_extra_and_misshaped_tensors_are_refused(change: Change, tmp_pat
     assert refusal(written(tmp_path, change)).code == "E_WEIGHTS"
 
 
-def test_a_later_format_is_not_claimed(tmp_path: Path) -> None:
+def test_a_high_number_of_a_layer_builds_no_layers(tmp_path: Path) -> None:
+    far = {"backbone.layers.999999.norm.weight": torch.zeros(32)}
+    error = refusal(written(tmp_path, lambda tensors: tensors.update(far)))
+    assert error.code == "E_WEIGHTS"
+    assert "backbone.layers.2.* is missing" in error.fact
+
+
+def test_attention_and_mlps_are_refused(tmp_path: Path) -> None:
+    assert "attention ([1])" in refusal(written(tmp_path, attn_layer_idx=[1])).fact
+    assert "d_intermediate 64" in refusal(written(tmp_path, d_intermediate=64)).fact
+
+
+def test_vectors_of_rates_in_a_mamba1_make_no_mamba2_of_it(tmp_path: Path) -> None:
     flat = {f"backbone.layers.{i}.mixer.A_log": torch.zeros(4) for i in (0, 1)}
-    written(tmp_path, lambda tensors: tensors.update(flat))
+    error = refusal(written(tmp_path, lambda tensors: tensors.update(flat)))
+    assert error.code in ("E_WEIGHTS", "E_UNSUPPORTED")
+
+
+def test_rates_of_three_dimensions_are_not_claimed(tmp_path: Path) -> None:
+    cubes = {f"backbone.layers.{i}.mixer.A_log": torch.zeros(4, 4, 4) for i in (0, 1)}
+    written(tmp_path, lambda tensors: tensors.update(cubes))
     assert TransformersAdapter().claim(parse_source(tmp_path)) is None
