@@ -60,7 +60,8 @@ def config() -> bytes:
 
 def yaml_config() -> bytes:
     """The text of honest settings as trainers write them."""
-    return b"model:\n  net: &net\n    size: 3\n    act: tanh\n  other: *net\nlr: 1e-3\nlist: [1, 2.5, ~]\n"
+    lines = ("model:", "  net: &net", "    size: 3", "  other: *net", "lr: 1e-3", "all: [1, ~]", "")
+    return "\n".join(lines).encode()
 
 
 def flax() -> bytes:
