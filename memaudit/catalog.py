@@ -17,6 +17,7 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
     "probes": {
         "assumptions": "memaudit.probes.assumptions:Assumptions",
         "spectrum": "memaudit.probes.spectrum:Spectrum",
+        "closed-form": "memaudit.probes.closed_form:ClosedForm",
     },
     "findings": {
         "MA001": "memaudit.findings.partial_audit:PartialAudit",
@@ -40,6 +41,7 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "MA113": "memaudit.findings.short_of_context:ShortOfContext",
         "MA114": "memaudit.findings.shut_by_silence:ShutBySilence",
         "MA115": "memaudit.findings.blind_to_constants:BlindToConstants",
+        "MA116": "memaudit.findings.closed_form_disagrees:ClosedFormDisagrees",
         "MA301": "memaudit.findings.not_causal:NotCausal",
         "MA302": "memaudit.findings.not_time_homogeneous:NotTimeHomogeneous",
         "MA303": "memaudit.findings.not_deterministic:NotDeterministic",
@@ -65,7 +67,7 @@ CONTRACT: Final = 1
 
 #: What `scan` measures unless it is told otherwise.
 DEFAULT_QUERIES: Final = ("heaviside", "impulse", "reversed")
-DEFAULT_PROBES: Final = ("assumptions", "spectrum")
+DEFAULT_PROBES: Final = ("assumptions", "spectrum", "closed-form")
 
 #: Trained models in the package, and what they were trained on.
 DEMOS: Final[dict[str, str]] = {

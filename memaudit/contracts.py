@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from memaudit.linear_part import AbstractLinearPart as AbstractLinearPart
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
@@ -78,12 +80,13 @@ class AbstractSubject(ABC):
         return f"token {token}"
 
     def spectra(self, inputs: torch.Tensor | None = None) -> tuple[Spectrum, ...]:
-        """The eigenvalues of every recurrent layer at rest.
-
-        Where they depend on the data, `inputs` give further operating points.
-        """
+        """The eigenvalues of every recurrent layer at rest; more at `inputs`, if they matter."""
         del inputs
         return ()
+
+    def linear_parts(self) -> Mapping[str, AbstractLinearPart]:
+        """The linear time-invariant layers by name; one of two directions is two causal parts."""
+        return {}
 
     def parts(self) -> Mapping[str, AbstractSubject]:
         """The layers to audit one by one, when the model as a whole cannot be run."""
@@ -197,12 +200,10 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What is known about a model when it is asked about tokens: facts, and the text to read.
-
-    `rounding` is the relative rounding of its answers.
-    """
+    """What is known about a model when it is asked about tokens: facts, and the text to read."""
 
     causal: bool
+    #: Relative rounding of its answers.
     rounding: float
     text: str
 
@@ -211,8 +212,7 @@ class Circumstances:
 class TokenReadings:
     """Readings in token space: values (K,n) for K trials at the lags (n,), and their floors (K,).
 
-    `status` says why there are none. `noise` is by how much two identical runs differed. `names`
-    tell the trials apart, where they have names.
+    `status` says why there are none. `noise` is by how much two identical runs differed.
     """
 
     lags: torch.Tensor
@@ -220,6 +220,7 @@ class TokenReadings:
     floors: torch.Tensor
     noise: float
     status: Status
+    #: What tells the trials apart, where they have names.
     names: tuple[str, ...] = ()
 
 

@@ -16,6 +16,7 @@ from memaudit.faults import step
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from memaudit.contracts import AbstractLinearPart
     from memaudit.results import Spectrum
 
 _LOG = logging.getLogger("memaudit")
@@ -77,6 +78,10 @@ class Rig(AbstractSubject):
     def spectra(self, inputs: torch.Tensor | None = None) -> tuple[Spectrum, ...]:
         """Those of the subject."""
         return self.subject.spectra(inputs)
+
+    def linear_parts(self) -> Mapping[str, AbstractLinearPart]:
+        """Those of the subject."""
+        return self.subject.linear_parts()
 
     def listen(
         self, inputs: torch.Tensor, hear: Callable[[str, torch.Tensor], None]

@@ -13,10 +13,9 @@ from memaudit.numerics.decay import FEWEST_LAGS, classify
 from memaudit.numerics.envelope import (
     LOUDER,
     SIGNAL_OVER_FLOOR,
-    half_lag,
-    horizon,
     noise_floor,
 )
+from memaudit.numerics.lifetimes import half_life_of, horizon_of
 from memaudit.numerics.memory import Supremum
 from memaudit.results import Curve, Decay, Status
 
@@ -230,26 +229,6 @@ def judged(curve: Curve, *, first: int, silence: float) -> Curve:
         curve,
         status=status,
         decay=decay,
-        horizon=_horizon(curve, decay, lags, values),
-        half_life=_half_life(curve, decay, lags, values),
+        horizon=horizon_of(decay, lags, values, floor=curve.floor, epsilon=curve.epsilon),
+        half_life=half_life_of(decay, lags, values, floor=curve.floor),
     )
-
-
-def _horizon(curve: Curve, decay: Decay, lags: np.ndarray, values: np.ndarray) -> int | None:
-    if decay.kind == "memoryless":
-        return 0
-    if decay.kind in ("persistent", "growing"):
-        return None
-    level = curve.epsilon * float(values.max())
-    # Below ten times the floor the envelope is not known any more.
-    return None if level < SIGNAL_OVER_FLOOR * curve.floor else horizon(lags, values, level)
-
-
-def _half_life(curve: Curve, decay: Decay, lags: np.ndarray, values: np.ndarray) -> float | None:
-    if decay.kind in ("memoryless", "persistent", "growing"):
-        return None
-    hidden = float(values.max()) / 2 < SIGNAL_OVER_FLOOR * curve.floor
-    seen = None if hidden else half_lag(lags, values)
-    if seen is None and decay.kind == "exponential" and decay.rate:
-        return float(np.log(2) / decay.rate)
-    return seen

@@ -29,6 +29,7 @@ ORDER = [
     "memory",
     "layers",
     "spectrum",
+    "closed_form",
     "stability",
     "precision",
     "recall",
@@ -90,6 +91,12 @@ def test_a_report_with_a_missing_field_is_refused(report, tmp_path) -> None:
     del data["memory"]["impulse"]["floor"]
     with pytest.raises(SourceError, match="E_CORRUPT"):
         memaudit.Report.from_dict(data)
+
+
+def test_a_report_from_before_there_were_closed_forms_still_loads(report) -> None:
+    data = report.to_dict()
+    del data["closed_form"]
+    assert memaudit.Report.from_dict(data) == report
 
 
 @pytest.mark.parametrize("place", [(), ("subject",), ("memory", "impulse", "decay")])

@@ -46,7 +46,7 @@ Probes = Annotated[
         metavar="NAME",
         envvar="MEMAUDIT_PROBE",
         show_envvar=False,
-        help="A further measurement; may be repeated (default: assumptions and spectrum).",
+        help="A measurement; may be repeated (default: assumptions, spectrum, closed-form).",
     ),
 ]
 Adapter = Annotated[

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 WIDE = 110
 #: From this width on there is room for two spaces between the columns of the wide table.
 ROOMY = 124
-NUMBERS = ("conf.", "half-life", "horizon", "floor", "residual", "tolerance")
+NUMBERS = (
+    *("conf.", "half-life", "horizon", "floor", "residual", "tolerance"),
+    *("measured", "difference"),
+)
 COLOURS = {
     "growing": "red",
     "persistent": "yellow",

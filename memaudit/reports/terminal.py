@@ -12,6 +12,7 @@ from rich.text import Text
 from memaudit.contracts import AbstractReportFormat
 from memaudit.reports.depth import depth_line, depth_table, spectrum_table
 from memaudit.reports.findings_list import findings_list
+from memaudit.reports.linear_layers import linear_layers_lines, linear_layers_table
 from memaudit.reports.plots import plots
 from memaudit.reports.summary import footer, header, layer_statuses, statuses
 from memaudit.reports.tables import assumptions_table, layers_table, verdict_table
@@ -78,6 +79,9 @@ class Terminal(AbstractReportFormat):
         if report.spectrum:
             table = spectrum_table(report.spectrum, ascii_only=ascii_only)
             blocks += [_titled("Spectrum", table)]
+        if report.closed_form:
+            table = linear_layers_table(report.closed_form, ascii_only=ascii_only)
+            blocks += [_titled("Linear layers", table), *linear_layers_lines(report.closed_form)]
         if report.assumptions:
             table = assumptions_table(report.assumptions, ascii_only=ascii_only)
             blocks += [_titled("Assumptions", table)]

@@ -1,5 +1,6 @@
 """The frozen records that an audit produces, and their strict JSON form."""
 
+from memaudit.results.closed_form import ClosedForm
 from memaudit.results.curve import KINDS, Curve, Decay, Status
 from memaudit.results.identity import Identity, Recurrence
 from memaudit.results.judgement import SEVERITIES, Assumption, Finding
@@ -11,6 +12,7 @@ __all__ = [
     "SCHEMA",
     "SEVERITIES",
     "Assumption",
+    "ClosedForm",
     "Curve",
     "Decay",
     "Finding",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
 
 from memaudit.records import Record
+from memaudit.results.closed_form import ClosedForm
 from memaudit.results.curve import Curve
 from memaudit.results.identity import Identity
 from memaudit.results.judgement import Assumption, Finding
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Rises when a field of the JSON report changes its meaning or goes away.
 SCHEMA = 1
+#: Fields that older files of this schema do not have yet.
+YOUNGER = ("closed_form",)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -34,6 +37,7 @@ class Report(Record):
     memory: dict[str, Curve] = field(default_factory=dict)
     layers: dict[str, dict[str, Curve]] = field(default_factory=dict)
     spectrum: tuple[Spectrum, ...] = ()
+    closed_form: tuple[ClosedForm, ...] = ()
     stability: Any = None
     precision: Any = None
     recall: Any = None
@@ -68,6 +72,7 @@ class Report(Record):
 
     @classmethod
     def _from_known(cls, data: dict[str, Any]) -> Self:
+        data = {**dict.fromkeys(YOUNGER, ()), **data}
         known = {f.name: data[f.name] for f in fields(cls)}
         extra = set(data) - set(known) - {"schema", "memaudit"}
         if extra:
@@ -85,6 +90,7 @@ class Report(Record):
                 "memory": curves,
                 "layers": layers,
                 "spectrum": tuple(Spectrum.from_dict(item) for item in data["spectrum"]),
+                "closed_form": tuple(ClosedForm.from_dict(item) for item in data["closed_form"]),
                 "findings": tuple(Finding.from_dict(item) for item in data["findings"]),
                 "errors": tuple(data["errors"]),
             }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memaudit.testing.adapter import check_adapter
+from memaudit.testing.linear_part import check_linear_part
 from memaudit.testing.probe import check_probe
 from memaudit.testing.query import check_query
 from memaudit.testing.report_format import check_report_format
@@ -12,6 +13,7 @@ from memaudit.testing.token_query import check_token_query
 
 __all__ = [
     "check_adapter",
+    "check_linear_part",
     "check_probe",
     "check_query",
     "check_report_format",

@@ -15,6 +15,7 @@ from memaudit.loading.access import Access
 from memaudit.loading.source import Source, parse_source
 from memaudit.settings import MEASURING, OPENING
 from memaudit.testing.law import check_plain, check_words, draw, must
+from memaudit.testing.linear_part import check_linear_part
 from memaudit.testing.weights import fingerprint
 
 if TYPE_CHECKING:
@@ -105,6 +106,8 @@ def _check_subject(subject: AbstractSubject, again: AbstractSubject) -> None:
         off = float((subject.respond(u[:1]) - before[:1]).abs().max())
         limit = ROUNDINGS * torch.finfo(subject.dtype).eps * max(1.0, float(before.abs().max()))
         must(off <= limit, f"a row alone and in a batch differ by {off:.2g}")
+    for part in subject.linear_parts().values():
+        check_linear_part(part, dtype=subject.dtype)
     scan(subject, horizon=8, level="quick")
     must(fingerprint(subject) == weights, "an audit moves the weights")
     must(torch.equal(subject.respond(u), before), "an audit changes what the subject answers")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from memaudit.audit import scan
 from memaudit.numerics.spectra import spectrum
-from memaudit.results import Finding, Identity, Report
+from memaudit.results import ClosedForm, Curve, Finding, Identity, Report
 from memaudit.testing.models import HORIZON, tanh_recurrence
 from memaudit.wrapping import wrap
 
@@ -27,7 +27,7 @@ def sample_reports() -> dict[str, Report]:
     return {
         "full": full,
         "layered": replace(full, subject=replace(full.subject, whole=False), layers=layers),
-        "deep": replace(full, layers=layers, spectrum=(modes,)),
+        "deep": replace(full, layers=layers, spectrum=(modes,), closed_form=(_linear(curve),)),
         "partial": replace(full, memory={"heaviside": cut}, complete=False, errors=(error,)),
         "empty": Report(subject=who, settings={}),
     }
@@ -46,8 +46,37 @@ def renamed(report: Report, name: str) -> Report:
             replace(s, layer=name, cell=name, parameterization=name, at=name, where=name)
             for s in report.spectrum
         ),
+        closed_form=tuple(
+            replace(c, layer=name, note=name, fed=name, where=name) for c in report.closed_form
+        ),
         assumptions=tuple(replace(a, note=name, where=name) for a in report.assumptions),
         findings=tuple(replace(f, message=name, advice=name, where=name) for f in report.findings),
         errors=({"code": "E_X", "stage": name, "message": name, "hint": name},),
         environment={name: name},
+    )
+
+
+def _linear(curve: Curve) -> ClosedForm:
+    """A linear layer whose exact and measured memory is that curve."""
+    return ClosedForm(
+        layer="encoder",
+        lags=curve.lags,
+        exact=curve.values,
+        measured=curve.values,
+        floor=curve.floor,
+        measured_floor=curve.floor,
+        status=curve.status,
+        decay=curve.decay,
+        horizon=curve.horizon,
+        half_life=curve.half_life,
+        measured_status=curve.status,
+        measured_decay=curve.decay,
+        measured_horizon=curve.horizon,
+        measured_half_life=curve.half_life,
+        epsilon=curve.epsilon,
+        deviation=1e-16,
+        tolerance=1e-6,
+        fed="an impulse on each of 2 inputs",
+        count=len(curve.lags),
+        note="a note",
     )

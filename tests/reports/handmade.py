@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from memaudit.results import Assumption, Curve, Decay, Identity, Report, Status
+from memaudit.results import Assumption, ClosedForm, Curve, Decay, Identity, Report, Status
 
 LAGS = np.arange(1, 513)
 
@@ -44,6 +44,21 @@ def power_law(query: str = "heaviside", **changes: Any) -> Curve:
     decay = Decay("polynomial", exponent=0.5, interval=(0.49, 0.51), window=(8, 512))
     fields = {"values": LAGS**-0.5, "decay": decay, "horizon": None, "half_life": 4.0}
     return curve(query, **{**fields, **changes})
+
+
+def linear_layer(layer: str = "layers.0", **changes: Any) -> ClosedForm:
+    """A linear layer with the memory of `curve`, measured as it is."""
+    made = curve()
+    fields: dict[str, Any] = {
+        **{"layer": layer, "lags": made.lags, "exact": made.values, "measured": made.values},
+        **{"floor": made.floor, "status": made.status, "decay": made.decay},
+        **{"horizon": made.horizon, "half_life": made.half_life, "epsilon": made.epsilon},
+        **{"measured_floor": made.floor, "measured_status": made.status},
+        **{"measured_decay": made.decay, "measured_horizon": made.horizon},
+        **{"measured_half_life": made.half_life, "deviation": 2e-16, "tolerance": 1e-6},
+        **{"fed": "an impulse on each of 2 inputs", "count": len(made.lags)},
+    }
+    return ClosedForm(**{**fields, **changes})
 
 
 def identity(**changes: Any) -> Identity:

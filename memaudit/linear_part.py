@@ -1,0 +1,29 @@
+"""A linear time-invariant layer inside a model: the contract between its kernel and its run."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+
+class AbstractLinearPart(ABC):
+    """A causal linear time-invariant layer inside a model, with its exact kernel.
+
+    Law: with u (B,T,D), respond(u)[:, t] is the sum over s of kernel(s) applied to u[:, t - s].
+    """
+
+    #: Inputs D.
+    width: int
+    #: True for a bank of single-input systems: input d reaches only its own C outputs.
+    banked: bool
+
+    @abstractmethod
+    def kernel(self, start: int, stop: int) -> torch.Tensor:
+        """The kernel at the lags start..stop-1 in closed form: (L,M,D), or (L,C,D) of a bank."""
+
+    @abstractmethod
+    def respond(self, u: torch.Tensor) -> torch.Tensor:
+        """The layer run as the model runs it, on (B,T,D): (B,T,M), or (B,T,C,D) of a bank."""
