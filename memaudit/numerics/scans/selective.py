@@ -127,9 +127,7 @@ def _scan(part: _Part, state: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     return state
 
 
-def _finish(
-    part: _Part, span: slice, u: torch.Tensor, y: torch.Tensor, out: torch.Tensor
-) -> None:
+def _finish(part: _Part, span: slice, u: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> None:
     """Write the readings y, with the direct path and the gate, into `out`; all are (L,B,d)."""
     if part.D is not None:
         y.addcmul_(u, part.D.to(u))
