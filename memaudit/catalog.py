@@ -74,6 +74,8 @@ DEMOS: Final[dict[str, str]] = {
     "lstm": "LSTM, 1 layer of 32: moving average with kernel 0.95^t",
     "gru": "GRU, 1 layer of 32: repeat the input of 10 steps ago",
     "rnn": "tanh RNN, 1 layer of 32: moving average with kernel 0.9^t",
+    "s4d": "S4D, 1 block of 16: moving average with kernel 0.95^t",
+    "lru": "LRU, 1 block of 24: repeat the symbol of 8 steps ago",
     "mamba": "Mamba, 2 layers of 48: language model of letters",
     "bert": "BERT, 2 layers of 48: are more words of a review good than bad",
 }

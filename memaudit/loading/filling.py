@@ -112,9 +112,10 @@ def _fits(tensor: Tensor, target: Tensor) -> bool:
     """Whether the shapes agree, and both hold the same kind of numbers.
 
     Whole numbers in the place of real ones are quantized weights; of a complex number a cast
-    would keep the real part.
+    would keep the real part, and true is no number at all.
     """
-    return tensor.shape == target.shape and _kind(tensor) == _kind(target)
+    truth = tensor.dtype == torch.bool and target.dtype != torch.bool
+    return tensor.shape == target.shape and _kind(tensor) == _kind(target) and not truth
 
 
 def _kind(tensor: Tensor) -> tuple[bool, bool]:

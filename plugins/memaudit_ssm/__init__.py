@@ -1,5 +1,6 @@
-"""The zoo of state-space models in hosts of unknown make."""
+"""The zoo of state-space models: research checkpoints, and scans in hosts of unknown make."""
 
 from memaudit_ssm.adapter import SsmAdapter
+from memaudit_ssm.layers import LRU, S4, S4D, S5, Core
 
-__all__ = ["SsmAdapter"]
+__all__ = ["LRU", "S4", "S4D", "S5", "Core", "SsmAdapter"]

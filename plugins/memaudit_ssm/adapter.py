@@ -12,9 +12,11 @@ from torch.nn.parameter import is_lazy
 from memaudit.contracts import AbstractAdapter, AbstractSubject, Claim, Request
 from memaudit.errors import MemauditError, SourceError, clean
 from memaudit.loading.digest import digest_tensors
-from memaudit_ssm.keys import find_scans, is_language_model
-from memaudit_ssm.naming import listed
-from memaudit_ssm.opening import FAMILY, Opening, open_scans
+from memaudit_ssm.hosts.keys import find_scans, is_language_model
+from memaudit_ssm.hosts.naming import listed
+from memaudit_ssm.hosts.opening import FAMILY, Opening, open_scans
+from memaudit_ssm.opening.building import open_checked
+from memaudit_ssm.opening.recognising import Checked, recognise
 from memaudit_ssm.settings import OPTIONS, Settings, read_settings
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Below the zoos that know how to run the whole model.
 STRENGTH = 8
-FILES = ("path", "hub")
+FILES = ("path", "hub", "demo")
 
 
 class SsmAdapter(AbstractAdapter):
@@ -40,12 +42,14 @@ class SsmAdapter(AbstractAdapter):
             stated = getattr(config, "model_type", None)
         elif source.kind in FILES:
             tensors = source.checkpoint.tensors
-            stated = source.checkpoint.config.get("model_type")
+            stated = source.checkpoint.library_config.get("model_type")
         else:
             return None
         if stated:
             return None
         scans = find_scans(tensors).scans
+        if not scans and source.kind in FILES and (found := recognise(tensors)) is not None:
+            return Claim(found.family.name, STRENGTH)
         # A language model in memory has nobody else to run it.
         whole = source.kind != "module" and is_language_model(tensors, scans)
         return None if whole or not scans else Claim(FAMILY, STRENGTH)
@@ -63,20 +67,45 @@ class SsmAdapter(AbstractAdapter):
                     f"the ssm adapter opens {what}, not a {source.kind} source",
                     hint="download the file and give its path",
                 )
+            tensors = source.checkpoint.tensors
+            # Selective scans beside layers of another family: a host, which names the others.
+            found = None if find_scans(tensors).scans else recognise(tensors)
+            if found is not None:
+                return open_checked(_checked(source, request, settings), found)
             return open_scans(_from_file(source, request, settings))
         except MemauditError as error:
             raise error.at(source.text) from None
 
 
+def _checked(source: Source, request: Request, settings: Settings) -> Checked:
+    checkpoint = source.checkpoint
+    return Checked(
+        text=source.text,
+        tensors=checkpoint.tensors,
+        config=checkpoint.config,
+        options=request.options,
+        device=request.device,
+        dtype=_precision(request),
+        sha256=checkpoint.sha256,
+        notes=checkpoint.notes,
+        settings=settings,
+    )
+
+
+def _precision(request: Request) -> torch.dtype:
+    """Double precision where the device has it."""
+    return request.dtype or (torch.float32 if request.device.type == "mps" else torch.float64)
+
+
 def _from_file(source: Source, request: Request, settings: Settings) -> Opening:
     checkpoint = source.checkpoint
-    stated = checkpoint.config.get("model_type")
+    stated = checkpoint.library_config.get("model_type")
     notes = () if not stated else (_library_note(stated),)
     return Opening(
         text=source.text,
         tensors=checkpoint.tensors,
         device=request.device,
-        dtype=request.dtype or (torch.float32 if request.device.type == "mps" else torch.float64),
+        dtype=_precision(request),
         sha256=checkpoint.sha256,
         notes=(*checkpoint.notes, *notes),
         settings=settings,

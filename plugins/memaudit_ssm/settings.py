@@ -1,4 +1,4 @@
-"""The options of the adapter: which of the scans in a host are run."""
+"""The options of the adapter: what is run and how, and what no file says."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from memaudit.errors import ArgumentError, clean, nearest
+from memaudit.numerics.linear import EXECUTIONS
+from memaudit_ssm.asked import ASKED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 OPTIONS: Final[dict[str, str]] = {
     "layers": "all, or the names of the scans or modules to run, with commas (default all)",
+    "execution": f"how linear layers are run: {', '.join(EXECUTIONS)} (default auto)",
+    **ASKED,
 }
 ALL = "all"
 
@@ -21,6 +25,7 @@ class Settings:
     """The options as given; `layers` None runs everything."""
 
     layers: tuple[str, ...] | None = None
+    execution: str = "auto"
 
     def chosen(self, names: Iterable[str]) -> set[str]:
         """The names to run: a layer stands for itself and for everything inside it."""
@@ -43,7 +48,16 @@ def read_settings(options: Mapping[str, Any]) -> Settings:
     for name in options:
         if name not in OPTIONS:
             raise ArgumentError(f"unknown option {clean(name)!r}", hint=nearest(name, OPTIONS))
-    return Settings(_layers(options.get("layers")))
+    return Settings(_layers(options.get("layers")), _execution(options.get("execution")))
+
+
+def _execution(value: Any) -> str:
+    if value is None:
+        return "auto"
+    if value not in EXECUTIONS:
+        hint = nearest(str(value), EXECUTIONS)
+        raise ArgumentError(f"execution={clean(value)!r} is unknown", hint=hint)
+    return str(value)
 
 
 def _layers(value: Any) -> tuple[str, ...] | None:

@@ -83,6 +83,22 @@ def test_private_sizes_and_flags_stay() -> None:
     assert clean_config(config, name="config.json") == (config, ())
 
 
+def test_the_word_of_a_registry_stays() -> None:
+    config = {"encoder": {"_name_": "linear"}, "layers": [{"_name_": "s4-v4.1"}]}
+    assert clean_config(config, name="config.json") == (config, ())
+
+
+@pytest.mark.parametrize("value", ["org/name", "hf-hub:name", "a b", "", "s4\n", ["s4"]])
+def test_a_name_that_is_no_word_is_left_out(value: Any) -> None:
+    assert clean_config({"model": {"_name_": value}}, name="config.json")[0] == {"model": {}}
+
+
+def test_a_class_to_import_is_left_out_of_a_config_and_kept_of_settings() -> None:
+    config = {"model": {"_target_": "src.models.Net"}}
+    assert clean_config(config, name="config.json")[0] == {"model": {}}
+    assert clean_config(config, name="settings", library=False)[0] == config
+
+
 def test_names_of_classes_are_not_keys() -> None:
     config = {"label2id": {"__label__good": 0, "auto_map": 1}}
     assert clean_config(config, name="config.json") == (config, ())

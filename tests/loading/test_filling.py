@@ -98,6 +98,14 @@ def test_another_kind_of_numbers_is_refused(dtype: torch.dtype) -> None:
     assert str(dtype).removeprefix("torch.") in error.fact
 
 
+def test_true_is_not_the_number_one() -> None:
+    module = nn.BatchNorm1d(2)
+    tensors = {**module.state_dict(), "num_batches_tracked": torch.tensor(True)}
+    error = refusal(lambda: fill(module, tensors))
+    assert error.code == "E_WEIGHTS"
+    assert "num_batches_tracked () bool instead of () int64" in error.fact
+
+
 def test_optional_names_may_be_missing_on_either_side() -> None:
     module = nn.Linear(2, 2)
     bias = module.bias.detach().clone()

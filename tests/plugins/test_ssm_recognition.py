@@ -16,7 +16,7 @@ from memaudit.errors import ArgumentError, SourceError
 from memaudit.loading import parse_source
 from memaudit.testing import check_adapter
 from memaudit_ssm import SsmAdapter
-from memaudit_ssm.scans import MOST_SCANS
+from memaudit_ssm.hosts.scans import MOST_SCANS
 from tests.plugins.ssm_models import draw, mixer, one_channel, opened, picture_scan, written
 
 
@@ -274,3 +274,10 @@ def test_a_module_without_numbers_is_refused() -> None:
 def test_the_adapter_keeps_the_laws(tmp_path: Path, in_memory: bool) -> None:
     state = picture_scan("ss.", k=2) | mixer("m.")
     check_adapter(SsmAdapter(), Holder(state) if in_memory else written(state, tmp_path))
+
+
+def test_a_mixer_of_mamba2_in_an_unknown_host_is_called_by_its_name(tmp_path: Path) -> None:
+    state = {f"encoder.mamba.{end}": draw(4) for end in ("A_log", "dt_bias", "D")}
+    state["encoder.mamba.in_proj.weight"] = draw(8, 4)
+    with pytest.raises(SourceError, match=r"A_log \(Mamba-2, which needs"):
+        opened(state, tmp_path)

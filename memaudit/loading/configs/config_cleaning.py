@@ -55,6 +55,8 @@ _METHODS = frozenset(
 #: By these Hydra and its users say which class was built: in a trainer's settings they are kept as
 #: words, which tell one family of models from another. No library is handed them.
 _KINDS = ("_target_", "_name_")
+#: In a config.json only a word of a registry is kept, which neither imports nor leads anywhere.
+_NAME, _WORD = "_name_", re.compile(r"[A-Za-z0-9_.-]+")
 _SHOWN = 6
 
 _Dropped = dict[tuple[str, str], list[str]]
@@ -79,7 +81,7 @@ def _cleaned(
 ) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     for key, value in values.items():
-        reason = None if key in kinds and isinstance(value, str) else _reason(key, value)
+        reason = None if _is_kind(key, value, kinds) else _reason(key, value)
         if reason is None:
             inner = f"{path}{key}."
             kept[key] = value if key in _LABELS else _inside(value, inner, dropped, kinds)
@@ -98,6 +100,13 @@ def _inside(value: Any, path: str, dropped: _Dropped, kinds: tuple[str, ...]) ->
         if value == {_TAG: text}:
             return number
     return _cleaned(value, path, dropped, kinds)
+
+
+def _is_kind(key: str, value: Any, kinds: tuple[str, ...]) -> bool:
+    """Whether an entry only says, in a word, what was built."""
+    if not isinstance(value, str):
+        return False
+    return key in kinds or (key == _NAME and _WORD.fullmatch(value) is not None)
 
 
 def _reason(key: str, value: Any) -> tuple[str, str] | None:

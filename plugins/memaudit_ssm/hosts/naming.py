@@ -11,7 +11,7 @@ from memaudit.errors import clean
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from memaudit_ssm.keys import ScanKeys
+    from memaudit_ssm.hosts.keys import ScanKeys
 
 #: What training wrappers put in front of every name.
 WRAPPERS = re.compile(r"^(?:(?:module|_orig_mod|state_dict|model|net)\.)+")

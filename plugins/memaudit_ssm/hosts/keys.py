@@ -60,7 +60,8 @@ def find_scans(names: Collection[str]) -> Found:
         missing = [key for role, key in keys.keys.items() if role != "x_bias" and key not in known]
         if missing:
             ends = ", ".join(key.removeprefix(keys.prefix) for key in missing)
-            refused[name] = f"without {ends}"
+            later = "Mamba-2, which needs its whole model; " if _is_dual(keys, known) else ""
+            refused[name] = f"{later}without {ends}"
         elif keys.prefix in normed:
             norm = normed[keys.prefix].removeprefix(keys.prefix)
             refused[name] = f"{norm} stands between x_proj and the scan"
@@ -88,6 +89,11 @@ def is_language_model(names: Collection[str], scans: Iterable[ScanKeys]) -> bool
     # In a hybrid, some blocks have attention in the place of the scan.
     blocks = {m[0] for name in names if (m := BLOCK.match(name)) and m["root"] == root}
     return all(f"{block}mixer.A_log" in known for block in blocks)
+
+
+def _is_dual(keys: ScanKeys, known: Collection[str]) -> bool:
+    """Whether the tensors beside this A are those of Mamba-2."""
+    return f"{keys.prefix}dt_bias" in known and f"{keys.prefix}in_proj.weight" in known
 
 
 def _keys_of(name: str) -> ScanKeys | None:

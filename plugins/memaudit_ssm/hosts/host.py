@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from memaudit.contracts import AbstractSubject
 from memaudit.errors import ArgumentError, SourceError
-from memaudit_ssm.naming import listed
+from memaudit_ssm.hosts.naming import listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from memaudit.results import Identity, Spectrum
-    from memaudit_ssm.subject import ScanSubject
+    from memaudit_ssm.hosts.subject import ScanSubject
 
 
 class ScanHost(AbstractSubject):

@@ -6,14 +6,14 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from memaudit.errors import clean
-from memaudit_ssm.naming import listed
+from memaudit_ssm.hosts.naming import listed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from torch import Tensor
 
-    from memaudit_ssm.scans import Scan
+    from memaudit_ssm.hosts.scans import Scan
 
 
 def describe(scans: Sequence[Scan]) -> str:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from memaudit.errors import SourceError, clean
 from memaudit.loading.finite import require_finite
 from memaudit.results import Identity
-from memaudit_ssm import describing
-from memaudit_ssm.host import ScanHost
-from memaudit_ssm.keys import find_scans, lookalikes
-from memaudit_ssm.naming import listed
-from memaudit_ssm.network import build
-from memaudit_ssm.scans import Scan, read_scans, recurrences
-from memaudit_ssm.subject import ScanSubject
+from memaudit_ssm.hosts import describing
+from memaudit_ssm.hosts.host import ScanHost
+from memaudit_ssm.hosts.keys import find_scans, lookalikes
+from memaudit_ssm.hosts.naming import listed
+from memaudit_ssm.hosts.network import build
+from memaudit_ssm.hosts.scans import Scan, read_scans, recurrences
+from memaudit_ssm.hosts.subject import ScanSubject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

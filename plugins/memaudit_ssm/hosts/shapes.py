@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from memaudit_ssm.keys import ScanKeys
+    from memaudit_ssm.hosts.keys import ScanKeys
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from memaudit.errors import SourceError
 from memaudit.results import Recurrence
-from memaudit_ssm.naming import fresh, module_names, scan_names
-from memaudit_ssm.shapes import ScanShape, directions_of, read_shape
+from memaudit_ssm.hosts.naming import fresh, module_names, scan_names
+from memaudit_ssm.hosts.shapes import ScanShape, directions_of, read_shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from torch import Tensor
 
-    from memaudit_ssm.keys import ScanKeys
+    from memaudit_ssm.hosts.keys import ScanKeys
 
 CELL = "mamba1"
 #: A report of that many scans is read by nobody; large models have a few hundred.

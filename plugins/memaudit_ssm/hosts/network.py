@@ -13,7 +13,7 @@ from memaudit.loading.filling import fill
 from memaudit.numerics.scans import selective_scan
 
 if TYPE_CHECKING:
-    from memaudit_ssm.scans import Scan
+    from memaudit_ssm.hosts.scans import Scan
 
 
 class SelectiveScan(nn.Module):

@@ -11,13 +11,13 @@ from torch import Tensor
 from memaudit.contracts import AbstractSubject
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.numerics.spectra import point, spectrum
-from memaudit_ssm.scans import CELL
+from memaudit_ssm.hosts.scans import CELL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from memaudit.results import Identity, Spectrum
-    from memaudit_ssm.network import SelectiveScan
+    from memaudit_ssm.hosts.network import SelectiveScan
 
 #: Shares of the inputs at which the data-dependent step size is taken.
 QUANTILES = (0.05, 0.5, 0.95)

@@ -1,0 +1,101 @@
+"""One diagonal state that all inputs feed and all outputs read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from memaudit.numerics.linear.convolution import accumulate
+from memaudit.numerics.linear.powers import power, powers
+from memaudit.numerics.linear.system import System
+
+#: Steps in a chunk, and numbers in one block of rows.
+_CHUNK, _ROWS = 256, 2**23
+
+
+@dataclass(frozen=True, slots=True)
+class Modal(System):
+    """x_t = eigenvalues · x_{t-1} + inputs u_t, y_t = Re(readout x_t) + direct u_t.
+
+    `eigenvalues` (P,), `inputs` (P,D), `readout` (M,P); `direct` is (D,) for a diagonal or (M,D).
+    """
+
+    eigenvalues: Tensor
+    inputs: Tensor
+    readout: Tensor
+    direct: Tensor | None = None
+    banked: bool = field(default=False, init=False)
+    width: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "width", self.inputs.shape[1])
+
+    def modes(self) -> Tensor:
+        """The eigenvalues (P,)."""
+        return self.eigenvalues.to(torch.promote_types(self.eigenvalues.dtype, torch.complex64))
+
+    def kernel(self, start: int, stop: int) -> Tensor:
+        """The kernel (L,M,D)."""
+        outputs, states = self.readout.shape
+        size = max(1, _ROWS // (8 * outputs * states))
+        real = self.readout.real if self.readout.is_complex() else self.readout
+        kernel = real.new_empty(max(0, stop - start), outputs, self.width)
+        moved = powers(self.eigenvalues, min(size, len(kernel))).mT  # (L,P)
+        for at in range(start, stop, size):
+            now = moved[: stop - at] * power(self.eigenvalues, at)
+            block = (self.readout * now.unsqueeze(1)) @ self.inputs.to(now.dtype)
+            kernel[at - start : at - start + size] = block.real if block.is_complex() else block
+        if self.direct is not None and start == 0 and len(kernel):
+            kernel[0] += torch.diag(self.direct) if self.direct.ndim == 1 else self.direct
+        return kernel
+
+    def convolve(self, u: Tensor) -> Tensor:
+        """(B,T,M), every mode convolved with its powers."""
+        fed = self._fed(u)
+        wide = torch.promote_types(fed.dtype, torch.complex64)
+        moved = powers(self.eigenvalues.to(wide), u.shape[1])
+        return self._read(accumulate(fed.to(wide), self.eigenvalues, moved), u)
+
+    def in_chunks(self, u: Tensor) -> Tensor:
+        """(B,T,M), a chunk at a time."""
+        rows = max(1, _ROWS // (u.shape[1] * len(self.eigenvalues)))
+        return torch.cat([self._read(self._states(self._fed(p)), p) for p in u.split(rows)])
+
+    def step_through(self, u: Tensor) -> Tensor:
+        """(B,T,M), one step after the other."""
+        fed = self._fed(u)
+        state = torch.zeros_like(fed[:, 0])
+        states: list[Tensor] = []
+        for now in fed.unbind(1):
+            state = self.eigenvalues * state + now
+            states.append(state)
+        return self._read(torch.stack(states, dim=1), u)
+
+    def _states(self, fed: Tensor) -> Tensor:
+        """The states (B,T,P) of what is fed: doubled inside chunks, carried between them."""
+        length, size = fed.shape[1], min(_CHUNK, fed.shape[1])
+        count = -(-length // size)
+        states = functional.pad(fed, (0, 0, 0, count * size - length))
+        states = states.unflatten(1, (count, size)).clone()
+        # 1 / (1 - q) is the product of 1 + q, 1 + q², 1 + q⁴ …
+        reach, factor = 1, self.eigenvalues
+        while reach < size:
+            states[:, :, reach:] += factor * states[:, :, : size - reach].clone()
+            reach, factor = 2 * reach, factor * factor
+        moved = powers(self.eigenvalues, size + 1)[:, 1:].mT  # (L,P)
+        for k in range(1, count):
+            states[:, k] += moved * states[:, k - 1, -1:]
+        return states.flatten(1, 2)[:, :length]
+
+    def _fed(self, u: Tensor) -> Tensor:
+        return u.to(self.inputs.dtype) @ self.inputs.mT
+
+    def _read(self, states: Tensor, u: Tensor) -> Tensor:
+        y = states @ self.readout.to(states.dtype).mT
+        y = y.real if y.is_complex() else y
+        if self.direct is None:
+            return y
+        return y + (u * self.direct if self.direct.ndim == 1 else u @ self.direct.mT)

@@ -1,0 +1,52 @@
+"""What every linear time-invariant system can do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor
+
+#: Convolution is by FFT, stepping is the recurrence itself; chunks are steps in matrix products,
+#: as fast as the one and as exact as the other, which is what auto takes.
+EXECUTIONS = ("auto", "chunks", "convolution", "stepping")
+
+
+class System(ABC):
+    """A causal linear time-invariant system in discrete time, real in and out.
+
+    Laws: every execution of `run` gives the same within rounding, and its answer to a unit
+    impulse is `kernel`.
+    """
+
+    #: Inputs D.
+    width: int
+    #: True for a bank: input d reaches only its own C outputs.
+    banked: bool
+
+    @abstractmethod
+    def modes(self) -> Tensor:
+        """The eigenvalues of one step, complex, in their natural shape."""
+
+    @abstractmethod
+    def kernel(self, start: int, stop: int) -> Tensor:
+        """rho(start) … rho(stop-1) in closed form: (L,M,D), or (L,C,D) of a bank."""
+
+    @abstractmethod
+    def convolve(self, u: Tensor) -> Tensor:
+        """The answer to u (B,T,D) by FFT: (B,T,M), or (B,T,C,D) of a bank."""
+
+    @abstractmethod
+    def step_through(self, u: Tensor) -> Tensor:
+        """The answer to u (B,T,D), one step after the other."""
+
+    def in_chunks(self, u: Tensor) -> Tensor:
+        """The answer to u (B,T,D), many steps at a time; each of them unless there is a way."""
+        return self.step_through(u)
+
+    def run(self, u: Tensor, execution: str = "auto") -> Tensor:
+        """The answer to u (B,T,D): (B,T,M), or (B,T,C,D) of a bank."""
+        if execution not in EXECUTIONS:
+            raise ValueError(f"{execution!r} is none of {', '.join(EXECUTIONS)}")
+        if execution == "convolution":
+            return self.convolve(u)
+        return self.step_through(u) if execution == "stepping" else self.in_chunks(u)

@@ -1,0 +1,147 @@
+"""What the tensors of a family do not say: from options, from the config, or asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from memaudit.errors import ArgumentError, SourceError, clean
+from memaudit_ssm.asked import ASKED
+
+#: Where the settings of a layer stand in the configs of the families, innermost first.
+_PLACES = (("model", "layer"), ("layer",), ("model", "net"), ("net",), ("model",), ())
+
+
+class Facts:
+    """Settings by name: the user's options first, then the config, then the code's own default.
+
+    A default counts only where a config lies beside the weights and is silent: then the code that
+    wrote it took the default too, and `assumed` says so. Without any config the setting is
+    missing, and `settle` asks for every missing one by name.
+    """
+
+    def __init__(self, options: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+        self._options = options
+        self._config = config
+        self._missing: dict[str, str] = {}
+        self.assumed: dict[str, str] = {}
+
+    @property
+    def stated(self) -> bool:
+        """Whether there is a config at all."""
+        return bool(self._config)
+
+    def given(self, name: str) -> bool:
+        """Whether the user gave it as an option."""
+        return self._options.get(name) is not None
+
+    def section(self, *path: str) -> Mapping[str, Any]:
+        """The part of the config at a path; empty when there is none."""
+        here: Any = self._config
+        for name in path:
+            here = here.get(name) if isinstance(here, Mapping) else None
+        return here if isinstance(here, Mapping) else {}
+
+    def choice(
+        self,
+        name: str,
+        choices: Sequence[str],
+        *,
+        default: str | None = None,
+        also: Sequence[str] = (),
+        places: Sequence[tuple[str, ...]] = _PLACES,
+    ) -> str:
+        """One of the choices; `also` are further names of the setting in configs."""
+        value = self._value(name, also, places)
+        if value is None:
+            return self._default(name, default, choices)
+        word = "none" if value is _NULL else str(value).lower()
+        if word not in choices:
+            raise self._wrong(name, value, f"one of {', '.join(choices)}")
+        return word
+
+    def flag(
+        self,
+        name: str,
+        *,
+        default: bool | None = None,
+        also: Sequence[str] = (),
+        places: Sequence[tuple[str, ...]] = _PLACES,
+    ) -> bool:
+        """True or false."""
+        value = self._value(name, also, places)
+        if value is None or value is _NULL:
+            word = self._default(name, None if default is None else str(default).lower(), _WORDS)
+            return word == "true"
+        if isinstance(value, bool):
+            return value
+        if str(value).lower() not in _WORDS:
+            raise self._wrong(name, value, "true or false")
+        return str(value).lower() == "true"
+
+    def number(
+        self,
+        name: str,
+        *,
+        default: float | None = None,
+        also: Sequence[str] = (),
+        places: Sequence[tuple[str, ...]] = _PLACES,
+    ) -> float | None:
+        """A number; None when the config says null, or nothing and there is no default."""
+        value = self._value(name, also, places)
+        if value is None or value is _NULL:
+            return default
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            raise self._wrong(name, value, "a number") from None
+
+    def settle(self) -> None:
+        """Ask for everything that is missing, by name."""
+        if not self._missing:
+            return
+        names = ", ".join(self._missing)
+        example = " ".join(f"--set {name}={value}" for name, value in self._missing.items())
+        why = "the config does not say it" if self.stated else "no config lies beside it"
+        raise SourceError(
+            "E_CONFIG",
+            f"not stored in the file, and {why}: {names}",
+            hint=f"put the config beside the weights, or say it, e.g. {example}",
+            stage="config",
+        )
+
+    def _value(
+        self, name: str, also: Sequence[str], places: Sequence[tuple[str, ...]]
+    ) -> Any | None:
+        if name not in ASKED:
+            raise KeyError(f"{name} is no option, so nobody could say it")
+        if self.given(name):
+            return self._options[name]
+        for path in places:
+            section = self.section(*path)
+            for key in (name, *also):
+                if key in section and not isinstance(section[key], Mapping):
+                    return _NULL if section[key] is None else section[key]
+        return None
+
+    def _default(self, name: str, default: str | None, choices: Sequence[str]) -> str:
+        if default is None or not self.stated:
+            self._missing[name] = default or choices[0]
+            return default or choices[0]
+        self.assumed[name] = f"{default} (the config is silent; the code's own default)"
+        return default
+
+    def _wrong(self, name: str, value: Any, wanted: str) -> Exception:
+        fact = f"{name} is {clean(value)}, not {wanted}"
+        if self.given(name):
+            return ArgumentError(fact, hint=f"give --set {name}=VALUE")
+        return SourceError(
+            "E_CONFIG",
+            f"the config says that {fact}",
+            hint=f"correct it, or give --set {name}=VALUE",
+            stage="config",
+        )
+
+
+_NULL = object()
+_WORDS = ("false", "true")

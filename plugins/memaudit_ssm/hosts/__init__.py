@@ -1,0 +1,1 @@
+"""Selective scans in hosts of unknown make: each is run by itself."""

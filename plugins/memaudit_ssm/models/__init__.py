@@ -1,0 +1,1 @@
+"""Whole models, stacked as the families stack them."""

@@ -1,0 +1,1 @@
+"""From the tensors of a file to a subject: recognised, rebuilt, filled and described."""

@@ -1,0 +1,100 @@
+"""State-space layers whose surroundings are not known: each is audited by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from memaudit.contracts import AbstractSubject
+from memaudit.errors import SourceError
+from memaudit.numerics.inputs import checked_inputs
+from memaudit_ssm.hosts.naming import listed
+from memaudit_ssm.opening import parts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from memaudit.contracts import AbstractLinearPart
+    from memaudit.results import Identity, Spectrum
+    from memaudit_ssm.layers.core import Core
+
+
+class LayerSubject(AbstractSubject):
+    """One recurrent layer, without what stands around it."""
+
+    def __init__(
+        self,
+        name: str,
+        core: Core,
+        identity: Identity,
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        self.name = name
+        self.core = core.eval().requires_grad_(False)
+        self.identity = identity
+        self.input_size = core.width
+        self.pooled = False
+        self.device = device
+        self.dtype = dtype
+
+    def respond(self, inputs: Tensor) -> Tensor:
+        """Answer (B,T,D) floats by (B,T,M)."""
+        checked = checked_inputs(
+            inputs, width=self.core.width, vocabulary=None, device=self.device, dtype=self.dtype
+        )
+        with torch.no_grad():
+            return self.core.run(checked)
+
+    def weights(self) -> Mapping[str, Tensor]:
+        return self.core.state_dict()
+
+    def spectra(self, inputs: Tensor | None = None) -> tuple[Spectrum, ...]:
+        del inputs
+        return parts.spectra({self.name: self.core})
+
+    def linear_parts(self) -> Mapping[str, AbstractLinearPart]:
+        return parts.linear_parts({self.name: self.core})
+
+
+class LayerHost(AbstractSubject):
+    """A host of recurrent layers; with exactly one it answers as that layer does."""
+
+    def __init__(self, layers: Mapping[str, LayerSubject], identity: Identity) -> None:
+        first = next(iter(layers.values()))
+        self._layers = dict(layers)
+        self._only = first if len(layers) == 1 else None
+        self.identity = identity
+        self.input_size = None if self._only is None else first.input_size
+        self.pooled = False
+        self.device = first.device
+        self.dtype = first.dtype
+
+    def parts(self) -> Mapping[str, AbstractSubject]:
+        return dict(self._layers)
+
+    def weights(self) -> Mapping[str, Tensor]:
+        layers = self._layers.items()
+        return {f"{name}.{key}": t for name, part in layers for key, t in part.weights().items()}
+
+    def spectra(self, inputs: Tensor | None = None) -> tuple[Spectrum, ...]:
+        return tuple(item for part in self._layers.values() for item in part.spectra(inputs))
+
+    def linear_parts(self) -> Mapping[str, AbstractLinearPart]:
+        return {k: v for part in self._layers.values() for k, v in part.linear_parts().items()}
+
+    def respond(self, inputs: Tensor) -> Tensor:
+        """The answer of the only layer; with several there is no answer of the whole."""
+        if self._only is None:
+            raise SourceError(
+                "E_UNSUPPORTED",
+                f"what joins the layers {listed(self._layers)} is not known, "
+                "so the model cannot be run as a whole",
+                hint="audit them one by one: subject.parts()",
+                source=self.identity.source,
+                stage="respond",
+            )
+        return self._only.respond(inputs)

@@ -1,0 +1,82 @@
+"""Recurrent layers as records of a report: spectra, recurrences and exact kernels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from memaudit.contracts import AbstractLinearPart
+from memaudit.numerics.spectra import spectrum
+from memaudit.results import Recurrence
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from memaudit.numerics.linear import System
+    from memaudit.results import Spectrum
+    from memaudit_ssm.layers.core import Core
+
+
+#: Up to so many steps a part is stepped: a convolution would be with the very kernel it is held
+#: against.
+_STEPPED = 4096
+
+
+class SystemPart(AbstractLinearPart):
+    """One direction of a linear time-invariant layer."""
+
+    def __init__(self, system: System, execution: str) -> None:
+        self.system = system
+        self.width = system.width
+        self.banked = system.banked
+        self._execution = execution
+
+    def kernel(self, start: int, stop: int) -> Tensor:
+        with torch.no_grad():
+            return self.system.kernel(start, stop)
+
+    def respond(self, u: Tensor) -> Tensor:
+        with torch.no_grad():
+            how = "stepping" if u.shape[1] <= _STEPPED else self._execution
+            return self.system.run(u, how)
+
+
+def linear_parts(cores: Mapping[str, Core]) -> dict[str, AbstractLinearPart]:
+    """Every direction of every linear layer, by name."""
+    with torch.no_grad():
+        return {
+            f"{name}.{direction}" if direction else name: SystemPart(system, core.execution)
+            for name, core in cores.items()
+            for direction, system in core.systems().items()
+        }
+
+
+def spectra(cores: Mapping[str, Core]) -> tuple[Spectrum, ...]:
+    """The eigenvalues of every layer."""
+    with torch.no_grad():
+        return tuple(
+            spectrum(
+                layer=name,
+                cell=core.cell,
+                parameterization=core.parameterization,
+                at=core.at,
+                eigenvalues=core.modes(),
+            )
+            for name, core in cores.items()
+        )
+
+
+def recurrences(cores: Mapping[str, Core]) -> tuple[Recurrence, ...]:
+    """One record per layer; its parameters are those of the recurrence and what mixes behind it."""
+    return tuple(
+        Recurrence(
+            layer=name,
+            cell=core.cell,
+            size=core.states,
+            parameters=sum(p.numel() for p in core.parameters()),
+            directions=core.directions,
+        )
+        for name, core in cores.items()
+    )

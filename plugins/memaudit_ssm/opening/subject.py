@@ -1,0 +1,75 @@
+"""A whole state-space model made audible."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from memaudit.contracts import AbstractSubject
+from memaudit.numerics.inputs import checked_inputs
+from memaudit_ssm.opening import parts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from memaudit.contracts import AbstractLinearPart
+    from memaudit.results import Identity, Spectrum
+    from memaudit_ssm.models.net import SequenceNet
+
+
+class NetSubject(AbstractSubject):
+    """A model that was rebuilt from its checkpoint; `net` has the names of the original."""
+
+    def __init__(
+        self, net: SequenceNet, identity: Identity, *, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        self.net = net.eval().requires_grad_(False)
+        self.identity = identity
+        self.input_size = net.width
+        self.pooled = net.pooled
+        self.vocabulary = net.vocabulary
+        self.device = device
+        self.dtype = dtype
+
+    def respond(self, inputs: Tensor) -> Tensor:
+        """Answer (B,T,D) floats, or (B,T) token ids, by (B,T,M), or by (B,M) when pooled."""
+        return self._answer(inputs, None)
+
+    def layers(self) -> tuple[str, ...]:
+        return self.net.blocks()
+
+    def listen(self, inputs: Tensor, hear: Callable[[str, Tensor], None]) -> Tensor:
+        return self._answer(inputs, hear)
+
+    def natural_inputs(self, count: int, generator: torch.Generator) -> Tensor | None:
+        """Embeddings of distinct tokens, for a model that takes tokens."""
+        if self.vocabulary is None:
+            return None
+        ids = torch.randperm(self.vocabulary, generator=generator)[:count].to(self.device)
+        with torch.no_grad():
+            return self.net.embedded(ids[None])[0]
+
+    def weights(self) -> Mapping[str, Tensor]:
+        return self.net.state_dict()
+
+    def spectra(self, inputs: Tensor | None = None) -> tuple[Spectrum, ...]:
+        """The eigenvalues of every recurrent layer: they do not depend on the data."""
+        del inputs
+        return parts.spectra(self.net.cores())
+
+    def linear_parts(self) -> Mapping[str, AbstractLinearPart]:
+        return parts.linear_parts(self.net.cores())
+
+    def _answer(self, inputs: Any, hear: Callable[[str, Tensor], None] | None) -> Tensor:
+        checked = checked_inputs(
+            inputs,
+            width=self.net.width,
+            vocabulary=self.vocabulary,
+            device=self.device,
+            dtype=self.dtype,
+        )
+        with torch.no_grad():
+            fed = checked if checked.is_floating_point() else self.net.embedded(checked)
+            return self.net(fed, hear)
