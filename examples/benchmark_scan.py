@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import resource
 import subprocess
 import sys
@@ -20,9 +19,6 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-
-# As the command line does, and before torch is there to read it: large pages for fresh memory.
-os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 import torch
 
