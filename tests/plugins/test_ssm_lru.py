@@ -50,7 +50,7 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-@pytest.mark.parametrize("execution", ["convolution", "stepping"])
+@pytest.mark.parametrize("execution", ["chunks", "convolution", "stepping"])
 def test_the_layer_is_the_recurrence_that_it_states(execution):
     layer = LRU(4, 6, generator=seeded()).double()
     layer.execution = execution

@@ -27,7 +27,7 @@ from tests.plugins.s4_models import (
 
 T = 40
 INPUT = draw(1, T, H, seed=9)
-EXECUTIONS = ("convolution", "stepping")
+EXECUTIONS = ("chunks", "convolution", "stepping")
 
 
 def layer_config(**settings: Any) -> dict[str, Any]:

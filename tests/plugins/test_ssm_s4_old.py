@@ -28,7 +28,7 @@ from tests.plugins.s4_models import (
 
 T = 40
 INPUT = draw(1, T, H, seed=9)
-EXECUTIONS = ("convolution", "stepping")
+EXECUTIONS = ("chunks", "convolution", "stepping")
 
 
 def as_version_3(tensors: dict[str, Tensor]) -> State:

@@ -75,7 +75,7 @@ def stored(folder: Path, tensors: dict[str, torch.Tensor], config=None) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("execution", ["convolution", "stepping"])
+@pytest.mark.parametrize("execution", ["chunks", "convolution", "stepping"])
 @pytest.mark.parametrize("disc", ["zoh", "bilinear"])
 @pytest.mark.parametrize("conj_sym", [True, False])
 @pytest.mark.parametrize("readout", ["C", "C2P", "C1C2"])

@@ -24,7 +24,7 @@ from memaudit_ssm.families.pooled import read_pooling
 from memaudit_ssm.layers.s4d import S4D, S4DBlock
 from memaudit_ssm.layers.transforms import REAL_PART
 from memaudit_ssm.models.example import ExampleStack
-from memaudit_ssm.models.stable import StableStack
+from memaudit_ssm.models.stable import Projection, StableStack
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -134,16 +134,17 @@ def _stable(groups: list[Group], tensors: Mapping[str, Tensor], facts: Facts) ->
     require_stated(facts, _NETS, "rec1_size", hidden, "the outputs of encoder.U.weight are")
     require_stated(facts, _NETS, "n_layers", len(layers), "the layers in the file are")
     prenorm, pooling = facts.flag("prenorm", default=False), _pooling(facts)
+    ends = (
+        Projection(inputs, hidden, bias=first, activation=activation_of(facts, "encoder")),
+        Projection(hidden, outputs, bias=last, activation=activation_of(facts, "decoder")),
+    )
     net = StableStack(
         layers,
-        inputs=inputs,
-        outputs=outputs,
+        ends=ends,
         hidden=hidden,
-        biases=(first, last),
         prenorm=prenorm,
         pooled=pooling != "none",
         pooling=pooling,
-        activations=(activation_of(facts, "encoder"), activation_of(facts, "decoder")),
     )
     return Whole(net)
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from memaudit_ssm.models.example import residual
-from memaudit_ssm.models.net import SequenceNet
-from memaudit_ssm.models.pooling import pool
+from memaudit_ssm.models.residual import ResidualStack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from memaudit_ssm.layers.core import Core
-    from memaudit_ssm.models.net import Hear
 
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda x: x,
@@ -47,49 +44,27 @@ class StableLayers(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(hidden) for _ in layers)
 
 
-class StableStack(SequenceNet):
-    """StableSSMModel between its linear encoder and decoder.
+class StableStack(ResidualStack):
+    """StableSSMModel between its linear encoder and decoder."""
 
-    With `pooled` the decoder reads one vector: the mean over time, or the last step.
-    """
+    listed: ClassVar[str] = "stablessm_layers"
 
     def __init__(
         self,
         layers: Sequence[Core],
         *,
-        inputs: int,
-        outputs: int,
+        ends: tuple[Projection, Projection],
         hidden: int,
-        biases: tuple[bool, bool],
         prenorm: bool,
         pooled: bool,
-        activations: tuple[str, str],
         pooling: str = "mean",
     ) -> None:
-        super().__init__()
-        self.width = inputs
-        self.prenorm = prenorm
-        self.pooled = pooled
-        self.pooling = pooling if pooled else "none"
-        self.encoder = Projection(inputs, hidden, bias=biases[0], activation=activations[0])
+        encoder, decoder = ends
+        inputs = encoder.U.in_features
+        super().__init__(inputs=inputs, prenorm=prenorm, pooled=pooled, pooling=pooling)
+        self.encoder = encoder
         self.net = StableLayers(layers, hidden)
-        self.decoder = Projection(hidden, outputs, bias=biases[1], activation=activations[1])
+        self.decoder = decoder
 
-    def blocks(self) -> tuple[str, ...]:
-        return tuple(f"stablessm_layers.{i}" for i in range(len(self.net.stablessm_layers)))
-
-    def cores(self) -> Mapping[str, Core]:
-        return dict(zip(self.blocks(), self.net.stablessm_layers, strict=True))  # type: ignore[arg-type]
-
-    def forward(self, inputs: Tensor, hear: Hear | None = None) -> Tensor:
-        x = self.encoder(inputs)
-        pairs = zip(self.blocks(), self.net.stablessm_layers, self.net.norms, strict=True)
-        for name, layer, norm in pairs:
-            x = residual(x, layer, norm, prenorm=self.prenorm)
-            if hear is not None:
-                hear(name, x)
-        return self.decoder(pool(x, self.pooling))
-
-    def describe(self) -> str:
-        width = self.decoder.U.in_features
-        return f"{len(self.net.stablessm_layers)} residual blocks of width {width}"
+    def stack(self) -> tuple[nn.ModuleList, nn.ModuleList]:
+        return self.net.stablessm_layers, self.net.norms
