@@ -10,7 +10,7 @@ import pytest
 from torch import nn
 
 import memaudit
-from examples import draw_report
+from examples import draw_report, exact_memory
 
 
 def test_the_python_of_the_readme_runs(tmp_path, monkeypatch, capsys) -> None:
@@ -35,3 +35,10 @@ def test_a_report_is_drawn_as_a_picture_that_fetches_nothing(tmp_path) -> None:
     assert "heaviside" in text
     assert text.count("http") == 1  # the name space of SVG itself
     assert text.count("<circle") > 50
+
+
+def test_measured_and_exact_memory_of_the_reference_layers_are_one(capsys) -> None:
+    exact_memory.main(["--states", "8", "--horizon", "128"])
+    shares = re.findall(r"differ by (\S+) of the largest", capsys.readouterr().out)
+    assert len(shares) == 2
+    assert all(float(share) <= 1e-13 for share in shares)
