@@ -58,7 +58,9 @@ def _expected(curve: Curve) -> int | None:
     """
     if not len(curve.values) or not curve.values[-1] > 0:
         return None
-    left = min(curve.epsilon * float(curve.values.max()) / float(curve.values[-1]), 1.0)
+    # The present, which an impulse reads at lag 0, is not memory.
+    past = curve.values[curve.lags >= 1] if len(curve.values) > 1 else curve.values
+    left = min(curve.epsilon * float(past.max()) / float(curve.values[-1]), 1.0)
     end, rate, exponent = last_lag(curve), curve.decay.rate, curve.decay.exponent
     if curve.decay.kind == "exponential" and rate is not None and rate > 0:
         lag = end - math.log(left) / rate

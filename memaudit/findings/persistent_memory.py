@@ -25,12 +25,13 @@ class PersistentMemory(AbstractRule):
         "as an integrator, a latch, a counter or an oscillator on the edge of stability does. "
         "Where the task needs that, it is right. Otherwise old inputs never leave the state, and "
         "a small change of the weights can turn the plateau into growth. Measure again with a "
-        "larger --horizon: a very slow decay looks like a plateau in a short window."
+        "larger --horizon: a very slow decay looks like a plateau in a short window. A curve that "
+        "falls to a plateau below epsilon of its maximum has a horizon, and is no such finding."
     )
 
     def check(self, report: Report) -> Iterable[Finding]:
         """One finding per place with a persistent curve."""
-        for where, curves in matching(report, lambda curve: curve.decay.kind == "persistent"):
+        for where, curves in matching(report, _stays):
             yield self.finding(
                 f"the memory does not decay inside the window ({each(curves, _level)})",
                 "measure again with a larger --horizon, and ask whether the task needs it",
@@ -43,3 +44,8 @@ def _level(curve: Curve) -> str:
     if len(curve.values):
         text += f", {curve.values.max():.2g} at most and {curve.values[-1]:.2g} at the end"
     return text
+
+
+def _stays(curve: Curve) -> bool:
+    """What falls below epsilon of its maximum is forgotten, though a small rest may remain."""
+    return curve.decay.kind == "persistent" and curve.horizon is None

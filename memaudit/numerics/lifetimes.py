@@ -18,7 +18,7 @@ def horizon_of(
     """The lag from which the envelope stays below epsilon of its top; None when it is not seen."""
     if decay.kind == "memoryless":
         return 0
-    if decay.kind in ("persistent", "growing"):
+    if decay.kind == "growing":
         return None
     level = epsilon * float(values.max())
     # Below ten times the floor the envelope is not known any more.

@@ -15,7 +15,9 @@ from memaudit.loading.digest import digest_tensors
 from memaudit_ssm.hosts.keys import find_scans, is_language_model
 from memaudit_ssm.hosts.naming import listed
 from memaudit_ssm.hosts.opening import FAMILY, Opening, open_scans
+from memaudit_ssm.layers.core import Core
 from memaudit_ssm.opening.building import open_checked
+from memaudit_ssm.opening.modules import open_layer
 from memaudit_ssm.opening.recognising import Checked, recognise
 from memaudit_ssm.settings import OPTIONS, Settings, read_settings
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Below the zoos that know how to run the whole model.
 STRENGTH = 8
+#: A layer of our own in memory.
+CERTAIN = 20
 FILES = ("path", "hub", "demo")
 
 
@@ -37,6 +41,8 @@ class SsmAdapter(AbstractAdapter):
 
     def claim(self, source: Source) -> Claim | None:
         """Whether the source has selective scans and is no model that runs as a whole."""
+        if isinstance(source.module, Core):
+            return Claim(source.module.cell, CERTAIN)
         if source.kind == "module":
             tensors, config = _state(source.module), getattr(source.module, "config", None)
             stated = getattr(config, "model_type", None)
@@ -58,6 +64,8 @@ class SsmAdapter(AbstractAdapter):
         """The host of the source's scans."""
         try:
             settings = read_settings(request.options)
+            if isinstance(source.module, Core):
+                return open_layer(source.module, source.text, request, settings)
             if source.kind == "module":
                 return open_scans(_from_module(source, request, settings))
             if source.kind not in FILES:

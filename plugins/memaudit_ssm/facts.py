@@ -24,6 +24,8 @@ class Facts:
         self._options = options
         self._config = config
         self._missing: dict[str, str] = {}
+        self._asked: set[str] = set()
+        self._overruled: dict[str, str] = {}
         self.assumed: dict[str, str] = {}
 
     @property
@@ -33,6 +35,7 @@ class Facts:
 
     def given(self, name: str) -> bool:
         """Whether the user gave it as an option."""
+        self._asked.add(name)
         return self._options.get(name) is not None
 
     def section(self, *path: str) -> Mapping[str, Any]:
@@ -96,17 +99,39 @@ class Facts:
         except (TypeError, ValueError):
             raise self._wrong(name, value, "a number") from None
 
-    def settle(self) -> None:
-        """Ask for everything that is missing, by name."""
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user said, and what of the config that overruled."""
+        said = [
+            f"{name}={clean(self._options[name], limit=40)}"
+            + (f" (the config says {self._overruled[name]})" if name in self._overruled else "")
+            for name in ASKED
+            if self._options.get(name) is not None
+        ]
+        return (f"said by options: {', '.join(said)}",) if said else ()
+
+    def settle(self, *others: Facts) -> None:
+        """Ask for everything that is missing, by name; refuse options that nobody asked about.
+
+        `others` are earlier attempts to build the same model.
+        """
+        asked = self._asked.union(*(other._asked for other in others))
+        given = [name for name in ASKED if self._options.get(name) is not None]
+        idle = [name for name in given if name not in asked]
+        if idle and not self._missing:
+            known = ", ".join(sorted(asked)) or "none"
+            raise ArgumentError(
+                f"{', '.join(idle)}: this model has no such setting", hint=f"it has: {known}"
+            )
         if not self._missing:
             return
         names = ", ".join(self._missing)
-        example = " ".join(f"--set {name}={value}" for name, value in self._missing.items())
+        example = " ".join(f"--set {name}={values}" for name, values in self._missing.items())
         why = "the config does not say it" if self.stated else "no config lies beside it"
         raise SourceError(
             "E_CONFIG",
             f"not stored in the file, and {why}: {names}",
-            hint=f"put the config beside the weights, or say it, e.g. {example}",
+            hint=f"put the config beside the weights, or say it: {example}",
             stage="config",
         )
 
@@ -115,8 +140,18 @@ class Facts:
     ) -> Any | None:
         if name not in ASKED:
             raise KeyError(f"{name} is no option, so nobody could say it")
-        if self.given(name):
-            return self._options[name]
+        self._asked.add(name)
+        stated = self._stated(name, also, places)
+        if not self.given(name):
+            return stated
+        if stated is not None and stated is not _NULL:
+            self._overruled[name] = clean(stated, limit=40)
+        return self._options[name]
+
+    def _stated(
+        self, name: str, also: Sequence[str], places: Sequence[tuple[str, ...]]
+    ) -> Any | None:
+        """What the config says."""
         for path in places:
             section = self.section(*path)
             for key in (name, *also):
@@ -126,7 +161,7 @@ class Facts:
 
     def _default(self, name: str, default: str | None, choices: Sequence[str]) -> str:
         if default is None or not self.stated:
-            self._missing[name] = default or choices[0]
+            self._missing[name] = "|".join(choices)
             return default or choices[0]
         self.assumed[name] = f"{default} (the config is silent; the code's own default)"
         return default

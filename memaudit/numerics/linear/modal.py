@@ -12,8 +12,8 @@ from memaudit.numerics.linear.convolution import accumulate
 from memaudit.numerics.linear.powers import power, powers
 from memaudit.numerics.linear.system import System
 
-#: Steps in a chunk, and numbers in one block of rows.
-_CHUNK, _ROWS = 256, 2**23
+#: Steps in a chunk; numbers in one block of time, and in one block of a kernel.
+_CHUNK, _NUMBERS, _BLOCK = 256, 2**17, 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Modal(System):
     def kernel(self, start: int, stop: int) -> Tensor:
         """The kernel (L,M,D)."""
         outputs, states = self.readout.shape
-        size = max(1, _ROWS // (8 * outputs * states))
+        size = max(1, _BLOCK // (outputs * states))
         real = self.readout.real if self.readout.is_complex() else self.readout
         kernel = real.new_empty(max(0, stop - start), outputs, self.width)
         moved = powers(self.eigenvalues, min(size, len(kernel))).mT  # (L,P)
@@ -61,8 +61,15 @@ class Modal(System):
 
     def in_chunks(self, u: Tensor) -> Tensor:
         """(B,T,M), a chunk at a time."""
-        rows = max(1, _ROWS // (u.shape[1] * len(self.eigenvalues)))
-        return torch.cat([self._read(self._states(self._fed(p)), p) for p in u.split(rows)])
+        steps = max(_CHUNK, _NUMBERS // (len(u) * len(self.eigenvalues)))
+        before = self.inputs.new_zeros(len(u), len(self.eigenvalues))
+        before = before.to(torch.promote_types(self.inputs.dtype, self.eigenvalues.dtype))
+        found: list[Tensor] = []
+        for part in u.split(steps, dim=1):
+            states = self._states(self._fed(part).to(before.dtype), before)
+            before = states[:, -1]
+            found.append(self._read(states, part))
+        return torch.cat(found, dim=1)
 
     def step_through(self, u: Tensor) -> Tensor:
         """(B,T,M), one step after the other."""
@@ -74,21 +81,25 @@ class Modal(System):
             states.append(state)
         return self._read(torch.stack(states, dim=1), u)
 
-    def _states(self, fed: Tensor) -> Tensor:
+    def _states(self, fed: Tensor, before: Tensor) -> Tensor:
         """The states (B,T,P) of what is fed: doubled inside chunks, carried between them."""
         length, size = fed.shape[1], min(_CHUNK, fed.shape[1])
         count = -(-length // size)
         states = functional.pad(fed, (0, 0, 0, count * size - length))
-        states = states.unflatten(1, (count, size)).clone()
+        states = states.unflatten(1, (count, size))
         # 1 / (1 - q) is the product of 1 + q, 1 + q², 1 + q⁴ …
         reach, factor = 1, self.eigenvalues
         while reach < size:
-            states[:, :, reach:] += factor * states[:, :, : size - reach].clone()
+            late = states[:, :, reach:] + factor * states[:, :, : size - reach]
+            states = torch.cat([states[:, :, :reach], late], dim=2)
             reach, factor = 2 * reach, factor * factor
         moved = powers(self.eigenvalues, size + 1)[:, 1:].mT  # (L,P)
-        for k in range(1, count):
-            states[:, k] += moved * states[:, k - 1, -1:]
-        return states.flatten(1, 2)[:, :length]
+        found: list[Tensor] = []
+        for chunk in states.unbind(1):
+            whole = chunk + moved * before.unsqueeze(1)
+            before = whole[:, -1]
+            found.append(whole)
+        return torch.cat(found, dim=1)[:, :length]
 
     def _fed(self, u: Tensor) -> Tensor:
         return u.to(self.inputs.dtype) @ self.inputs.mT

@@ -6,7 +6,7 @@ import math
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memaudit.errors import SourceError, clean
+from memaudit.errors import ArgumentError, SourceError, clean
 from memaudit_ssm.families.agreement import (
     activation_of,
     projection,
@@ -166,7 +166,12 @@ def _step(facts: Facts) -> float:
         # A number that nobody says is taken or asked for like any other word.
         step = float(facts.choice("dt", (_STEP,), default=_STEP if _says_net(facts) else None))
     if not (math.isfinite(step) and step > 0.0):
-        raise _config_error(f"dt is {step:g}, not a positive number")
+        fact = f"dt is {step:g}, not a positive number"
+        raise (
+            ArgumentError(fact, hint="give --set dt=0.33")
+            if facts.given("dt")
+            else (_config_error(fact))
+        )
     return step
 
 
@@ -193,6 +198,6 @@ def _config_error(fact: str) -> SourceError:
     return SourceError(
         "E_CONFIG",
         fact,
-        hint="correct the config, or give --set cell=… dt=… activation=…",
+        hint="correct the config, or give --set cell=… --set dt=… --set activation=…",
         stage="config",
     )

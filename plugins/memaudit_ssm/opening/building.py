@@ -34,12 +34,17 @@ def open_checked(checked: Checked, found: Recognised) -> NetSubject | LayerHost:
     with torch.device("meta"):
         whole = found.family.whole(found.groups, found.tensors, facts)
     if isinstance(whole, str):
-        return _open_layers(checked, found, why=whole)
+        return _open_layers(checked, found, facts, why=whole)
     facts.settle()
     spare = _spare(whole, found)
     if spare:
         why = f"nothing is known about {listed(map(clean, spare))}"
-        return _open_layers(checked, found, why=why)
+        return _open_layers(checked, found, facts, why=why)
+    if checked.settings.layers is not None:
+        raise ArgumentError(
+            "the model runs as a whole: layers chooses among layers that are run one by one",
+            hint="leave it out; report.layers has the hidden state after every block",
+        )
     return _open_whole(checked, found, whole, facts)
 
 
@@ -64,7 +69,7 @@ def _open_whole(checked: Checked, found: Recognised, whole: Whole, facts: Facts)
     return NetSubject(net, identity, device=checked.device, dtype=checked.dtype)
 
 
-def _open_layers(checked: Checked, found: Recognised, *, why: str) -> LayerHost:
+def _open_layers(checked: Checked, found: Recognised, tried: Facts, *, why: str) -> LayerHost:
     facts = Facts(checked.options, checked.config)
     names = module_names(group.prefix for group in found.groups)
     built: dict[str, tuple[Core, Group]] = {}
@@ -72,7 +77,7 @@ def _open_layers(checked: Checked, found: Recognised, *, why: str) -> LayerHost:
         for group in found.groups:
             core = found.family.layer(group, found.tensors, facts)
             built[names[group.prefix]] = core, group
-    facts.settle()
+    facts.settle(tried)
     chosen = checked.settings.chosen(built)
     run = {name: pair for name, pair in built.items() if name in chosen}
     cores: dict[str, Core] = {}

@@ -36,7 +36,7 @@ def whole_identity(
         description=net.describe(),
         recurrences=recurrences(net.cores()),
         assumed=dict(facts.assumed),
-        notes=(*checked.notes, *notes),
+        notes=(*checked.notes, *said(checked, facts), *notes),
     )
 
 
@@ -50,6 +50,7 @@ def host_identity(
     rest = [clean(found.names[name]) for name in found.tensors if name not in used]
     notes = (
         *checked.notes,
+        *said(checked, facts),
         f"the layers are run one by one, without what stands around them: {why}",
         *([f"not run: {listed(rest)}"] if rest else []),
     )
@@ -61,13 +62,19 @@ def host_identity(
         dtype=_word(checked.dtype),
         device=str(checked.device),
         sha256=checked.sha256,
-        description=f"host of {len(cores)} {found.family.name} layers",
+        description=f"host of {len(cores)} {found.family.name} layer{'s' if len(cores) > 1 else ''}",
         coverage=min(1.0, run / total),
         recurrences=recurrences(cores),
         assumed=dict(facts.assumed),
         notes=notes,
         whole=False,
     )
+
+
+def said(checked: Checked, facts: Facts) -> tuple[str, ...]:
+    """What the user chose, so that the audit can be repeated from its report."""
+    how = checked.settings.execution
+    return (*facts.notes, *([f"linear layers were run by {how}"] if how != "auto" else []))
 
 
 def layer_identity(host: Identity, name: str, core: Core) -> Identity:

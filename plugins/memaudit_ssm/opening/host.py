@@ -47,7 +47,7 @@ class LayerSubject(AbstractSubject):
             inputs, width=self.core.width, vocabulary=None, device=self.device, dtype=self.dtype
         )
         with torch.no_grad():
-            return self.core.run(checked)
+            return self.core(checked)
 
     def weights(self) -> Mapping[str, Tensor]:
         return self.core.state_dict()

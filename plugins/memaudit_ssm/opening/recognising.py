@@ -66,20 +66,42 @@ def require_known(found: Recognised) -> None:
     strange = [key for group in found.groups for key in group.strange]
     alike = [name for name in lookalikes(found.tensors) if name not in used]
     unknown = list(dict.fromkeys([*strange, *alike]))
+    shown = [f"{clean(found.names[n])} {tuple(found.tensors[n].shape)}" for n in unknown]
     missing = sorted(used - set(found.tensors))
     if missing:
+        beside = f"; not matched: {listed(shown)}" if shown else ""
         raise SourceError(
             "E_WEIGHTS",
-            f"layers of the family {found.family.name} lack {listed(map(clean, missing))}",
-            hint="save the whole state dict",
+            f"layers of the family {found.family.name} lack {listed(map(clean, missing))}{beside}",
+            hint="save the whole state dict, under the names of the original",
             stage="recognise",
         )
     if unknown:
-        shown = (f"{clean(found.names[n])} {tuple(found.tensors[n].shape)}" for n in unknown)
-        raise SourceError(
-            "E_UNSUPPORTED",
-            f"an unknown variant of {found.family.name}; tensors that were not matched: "
-            f"{listed(shown)}",
-            hint=_HINT,
-            stage="recognise",
-        )
+        raise _unmatched(found, unknown, shown)
+
+
+def _unmatched(found: Recognised, unknown: list[str], shown: list[str]) -> SourceError:
+    others = [family.name for family in FAMILIES if _holds(family, unknown, found)]
+    if others:
+        fact = f"layers of several families in one file: {found.family.name}, {', '.join(others)}"
+        hint = "save the layers of each family in a file of their own"
+    else:
+        fact = f"an unknown variant of {found.family.name}"
+        hint = _HINT
+    return SourceError(
+        "E_UNSUPPORTED",
+        f"{fact}; tensors that were not matched: {listed(shown)}",
+        hint=hint,
+        stage="recognise",
+    )
+
+
+def _holds(family: AbstractFamily, unknown: list[str], found: Recognised) -> bool:
+    """Whether another family has whole layers among the tensors that were not matched."""
+    if family is found.family:
+        return False
+    groups = family.find(found.tensors)
+    return any(
+        set(group.keys.values()) <= set(found.tensors) and set(unknown) & set(group.keys.values())
+        for group in groups
+    )

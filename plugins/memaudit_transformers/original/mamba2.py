@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+_CONVOLVED = 4
 _NOTE = (
     "the original format of Mamba-2: sizes were read off the tensors, keys renamed; the epsilon "
     "of its norms, the gated one included, is not stored: it is 1e-5"
@@ -43,7 +44,9 @@ def translate_mamba2(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     require_agreement(config, d_model=sizes.width, n_layer=sizes.layers)
     inside = {"d_state": sizes.state, "d_conv": sizes.kernel, "headdim": sizes.head}
     inside |= {"d_ssm": sizes.inner, "expand": sizes.inner // sizes.width}
-    require_agreement(stated, where="ssm_cfg ", **inside)
+    # A config that is silent about the convolution means the length that the code takes itself.
+    silent = {"d_conv": _CONVOLVED} if config else {}
+    require_agreement({**silent, **stated}, where="ssm_cfg ", **inside)
     tied = is_tied(config, tensors)
     values = {
         **_sizes_by_name(sizes),
