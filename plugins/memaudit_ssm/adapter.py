@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Below the zoos that know how to run the whole model.
 STRENGTH = 8
+#: Above torch's own layers, which may stand beside: who knows the family names what it does not.
+FAMILY_STRENGTH = 11
 #: A layer of our own in memory.
 CERTAIN = 20
 FILES = ("path", "hub", "demo")
@@ -55,7 +57,7 @@ class SsmAdapter(AbstractAdapter):
             return None
         scans = find_scans(tensors).scans
         if not scans and source.kind in FILES and (found := recognise(tensors)) is not None:
-            return Claim(found.family.name, STRENGTH)
+            return Claim(found.family.name, FAMILY_STRENGTH)
         # A language model in memory has nobody else to run it.
         whole = source.kind != "module" and is_language_model(tensors, scans)
         return None if whole or not scans else Claim(FAMILY, STRENGTH)

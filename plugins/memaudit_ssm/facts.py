@@ -7,6 +7,7 @@ from typing import Any
 
 from memaudit.errors import ArgumentError, SourceError, clean
 from memaudit_ssm.asked import ASKED
+from memaudit_ssm.interpolations import Section, resolved
 
 #: Where the settings of a layer stand in the configs of the families, innermost first.
 _PLACES = (("model", "layer"), ("layer",), ("model", "net"), ("net",), ("model",), ())
@@ -22,7 +23,7 @@ class Facts:
 
     def __init__(self, options: Mapping[str, Any], config: Mapping[str, Any]) -> None:
         self._options = options
-        self._config = config
+        self._config = resolved(config)
         self._missing: dict[str, str] = {}
         self._asked: set[str] = set()
         self._overruled: dict[str, str] = {}
@@ -43,7 +44,7 @@ class Facts:
         here: Any = self._config
         for name in path:
             here = here.get(name) if isinstance(here, Mapping) else None
-        return here if isinstance(here, Mapping) else {}
+        return here if isinstance(here, Mapping) else Section()
 
     def choice(
         self,
@@ -94,6 +95,8 @@ class Facts:
         value = self._value(name, also, places)
         if value is None or value is _NULL:
             return default
+        if isinstance(value, bool):
+            raise self._wrong(name, str(value).lower(), "a number")
         try:
             return float(value)
         except (TypeError, ValueError):
@@ -154,9 +157,11 @@ class Facts:
         """What the config says."""
         for path in places:
             section = self.section(*path)
-            for key in (name, *also):
-                if key in section and not isinstance(section[key], Mapping):
-                    return _NULL if section[key] is None else section[key]
+            said = [section[key] for key in (name, *also) if key in section]
+            said = [value for value in said if not isinstance(value, Mapping)]
+            if said:
+                # An old name that speaks beats a new one that is null.
+                return next((value for value in said if value is not None), _NULL)
         return None
 
     def _default(self, name: str, default: str | None, choices: Sequence[str]) -> str:
@@ -178,5 +183,12 @@ class Facts:
         )
 
 
-_NULL = object()
+class _Null:
+    """What a config says by null."""
+
+    def __str__(self) -> str:
+        return "null"
+
+
+_NULL = _Null()
 _WORDS = ("false", "true")

@@ -183,13 +183,13 @@ def test_a_config_that_contradicts_the_weights_is_refused(
     assert all(word in caught.value.line() for word in words)
 
 
-def test_a_net_built_without_relu_is_run_with_it_and_says_so() -> None:
+def test_a_net_built_without_relu_is_refused_where_that_matters() -> None:
     layer = made("diagonalrnn")
     assert bool((layer.W.weight < 0).any())
     state, family = state_of(layer), CurseFamily()
     said = facts({}, {"net": {"_target_": "SimpleDiagonalRNN", "training": False}})
-    family.layer(family.find(state)[0], state, said)
-    assert "relu" in said.assumed["training"]
+    with pytest.raises(SourceError, match=r"W\.weight, which has negative entries"):
+        family.layer(family.find(state)[0], state, said)
 
 
 @pytest.mark.parametrize("name", ["head.W.weight", "W.weight.x", "net.WW.weight"])

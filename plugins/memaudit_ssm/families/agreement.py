@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from memaudit.errors import SourceError, clean
@@ -9,7 +10,7 @@ from memaudit_ssm.families.family import shape_of, weights_error
 from memaudit_ssm.models.stable import ACTIVATIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from torch import Tensor
 
@@ -46,13 +47,21 @@ def require_stated(
     """What the config says under a name is what was found; or E_CONFIG."""
     for path in places:
         stated = facts.section(*path).get(name)
-        if isinstance(stated, int) and not isinstance(stated, bool) and stated != found:
+        if stated is not None and not isinstance(stated, Mapping | list) and not _is(stated, found):
             raise SourceError(
                 "E_CONFIG",
-                f"the config says {name} = {stated}, but {what} {found}",
+                f"the config says {name} = {clean(stated)}, but {what} {found}",
                 hint="the config or the weights belong to another model, or the file is damaged",
                 stage="config",
             )
+
+
+def _is(stated: Any, found: int) -> bool:
+    """Whether a number of a config, which may be text there, is the one that was found."""
+    try:
+        return not isinstance(stated, bool) and float(stated) == found
+    except (TypeError, ValueError):
+        return False
 
 
 def projection(facts: Facts, tensors: Mapping[str, Tensor], where: str) -> tuple[int, int, bool]:

@@ -117,7 +117,13 @@ def _core(
     _require_names(group, tensors, BLOCKS[word](width, dt=step, activation=activation))
     core = kinds[word](width, dt=step, activation=activation)
     if _says_raw(facts) and bool((tensors[key] < 0).any()) and core.parameterization == "relu":
-        facts.assumed["training"] = "true (relu on W, as in training; the config says false)"
+        raise SourceError(
+            "E_UNSUPPORTED",
+            f"the config says training: false, so that {clean(key)}, which has negative entries, "
+            "passes through no relu; such a net is not rebuilt",
+            hint="audit the net as it was trained: remove training: false from the config",
+            stage="config",
+        )
     return core
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memaudit.errors import SourceError, clean
-from memaudit_ssm.families.agreement import MODEL_PLACES, require_stated
+from memaudit_ssm.families.agreement import MODEL_PLACES, require_stated, said_in
 from memaudit_ssm.families.family import Group, Whole, shape_of
 from memaudit_ssm.families.flax_filling import require_filled
 from memaudit_ssm.families.flax_names import Translated, of_optimizer, torch_name, translated
@@ -149,10 +149,17 @@ def _require_batch(facts: Facts, code: Convention) -> None:
 def _activation(tree: Translated, facts: Facts) -> str:
     """The two linear layers tell all but one thing: what the half gate multiplies."""
     first, second = (f"encoder.layers.0.{name}.weight" in tree.tensors for name in ("out1", "out2"))
-    if first:
-        return "full_glu"
-    if not second:
-        return "gelu"
+    shown = "full_glu" if first else "half_glu" if second else "gelu"
+    said = said_in(facts, MODEL_PLACES, "activation", "activation_fn")
+    if said is not None and not str(said).startswith(shown):
+        raise SourceError(
+            "E_CONFIG",
+            f"the config says the activation {clean(said)}, the tensors are those of {shown}",
+            hint="the config or the weights belong to another model, or the file is damaged",
+            stage="config",
+        )
+    if shown != "half_glu":
+        return shown
     return facts.choice("activation", ("half_glu1", "half_glu2"), also=("activation_fn",))
 
 

@@ -75,7 +75,7 @@ class S4Family(AbstractFamily):
 
     def _block(self, group: Group, tensors: Mapping[str, Tensor], facts: Facts) -> S4Block | str:
         # Of the public code a gate cannot be built, and a bottleneck fits only when it is 1.
-        if stated(facts, "gate") or stated(facts, "bottleneck") not in (None, 1):
+        if stated(facts, "gate") is not None or stated(facts, "bottleneck") not in (None, 1):
             return "gate or bottleneck is set, and the public code cannot run that"
         outside = group.prefix.removesuffix("layer.")
         layer = self.layer(group, tensors, facts)

@@ -69,7 +69,9 @@ def _require_sizes(
             raise weights_error(f"{name} has {core.width} features, and model.layers.0 {hidden}")
     require_stated(facts, _MODEL, "d_model", hidden, "the features of the layers are")
     if not isinstance(facts.section("model").get("layer"), list):
-        require_stated(facts, _MODEL, "n_layers", len(blocks), "the layers in the file are")
+        again = facts.section("model").get("n_repeat") or 1
+        count = len(blocks) // again if isinstance(again, int) and len(blocks) % again == 0 else -1
+        require_stated(facts, _MODEL, "n_layers", count, f"{len(blocks)} layers in the file are")
     if isinstance(encoder, nn.Linear):
         what = f"the inputs of {_IN} are"
         require_stated(facts, _DATA, "d_input", encoder.in_features, what)
@@ -79,6 +81,9 @@ def _require_sizes(
 
 def _plan(tensors: Mapping[str, Tensor], facts: Facts) -> TrainerPlan | str:
     model = facts.section("model")
+    odd = _odd(model, tensors)
+    if odd is not None:
+        return odd
     pool = model.get("pool")
     if isinstance(pool, Mapping) and (pool.get("stride", 1), pool.get("expand")) not in (
         (1, None),
@@ -98,6 +103,18 @@ def _plan(tensors: Mapping[str, Tensor], facts: Facts) -> TrainerPlan | str:
     return TrainerPlan(prenorm, bool(residual), str(norm), mode, pooled)
 
 
+def _odd(model: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str | None:
+    """What the settings say and these tensors cannot be."""
+    kind = model.get("_name_")
+    if kind not in (None, "model"):
+        return f"the backbone is {clean(kind)}, not the stack of blocks that is known here"
+    if model.get("bidirectional"):
+        return "the settings say bidirectional, which is not known here"
+    if model.get("transposed") and "model.layers.0.norm.weight" in tensors:
+        return "the settings say transposed, and its norms have other tensors"
+    return None
+
+
 def _residual(facts: Facts, said: Any) -> bool | None:
     """Whether the input of a block is added to its output; None for other residuals."""
     if facts.given("residual") or not isinstance(said, Mapping):
@@ -106,7 +123,7 @@ def _residual(facts: Facts, said: Any) -> bool | None:
         default = "none" if facts.stated else "r"
         word = facts.choice("residual", every, default=default, places=_MODEL)
         return True if word in _PLAIN else False if word in _WITHOUT else None
-    return True if said == {"_name_": "R"} else None
+    return True if said in ({"_name_": "R"}, {"_name_": "residual"}) else None
 
 
 def _norm(tensors: Mapping[str, Tensor], facts: Facts, said: Any) -> str | None:
@@ -142,7 +159,9 @@ def _decoding(facts: Facts) -> tuple[str, bool] | str:
     if decoder is None or name not in ("sequence", "nd"):
         return f"the decoder {clean(name)} is not known here"
     if name == "nd":
-        return ("pool", True) if decoder.get("mode", "pool") == "pool" else ("last", False)
+        kept = {"pool": ("pool", True), "full": ("last", False)}
+        word = clean(decoder.get("mode", "pool"))
+        return kept.get(word, f"the mode {word} of the decoder is not known here")
     mode = str(decoder.get("mode", "last"))
     dataset = facts.section("dataset")
     if facts.given("pool") or "l_output" not in dataset:
@@ -152,7 +171,10 @@ def _decoding(facts: Facts) -> tuple[str, bool] | str:
         # Only true leaves it to the decoder what it keeps.
         mode = {"mean": "pool", "pool": "pool", "last": "last"}.get(word, mode)
     else:
-        pooled = dataset["l_output"] in (0, 1)
+        length = dataset["l_output"]
+        if isinstance(length, bool) or not isinstance(length, int | None):
+            return f"the dataset's l_output, {clean(length)}, is no number"
+        pooled = length in (0, 1)
     if mode not in MODES:
         return f"the decoder's mode {clean(mode)} is not known here"
     if mode == "pool" and not pooled:

@@ -93,6 +93,7 @@ def _flax_layer(group: Group, tensors: Mapping[str, Tensor], facts: Facts) -> Fl
     apart = "C1" in group.keys
     columns = _paired(group, tensors, "C1" if apart else "C")[1]
     rates = plain_numbers(tensors, group.keys["Lambda_re"])
+    _require_pace(facts)
     # Clipping matters only where there is something to clip.
     loose = bool((rates > LARGEST_RATE).any())
     return FlaxS5(
@@ -104,6 +105,18 @@ def _flax_layer(group: Group, tensors: Mapping[str, Tensor], facts: Facts) -> Fl
         conj_sym=facts.flag("conj_sym", default=True),
         clip_eigs=loose and facts.flag("clip_eigs", default=False),
     )
+
+
+def _require_pace(facts: Facts) -> None:
+    """Refuse steps that are rescaled after training."""
+    pace = said_in(facts, MODEL_PLACES, "step_rescale")
+    if pace is not None and pace != 1:
+        raise SourceError(
+            "E_UNSUPPORTED",
+            f"the config says step_rescale = {clean(pace)}, which is not rebuilt",
+            hint="add its logarithm to every log_step, and remove it from the config",
+            stage="config",
+        )
 
 
 def _torch_layer(group: Group, tensors: Mapping[str, Tensor], facts: Facts) -> AbstractS5:

@@ -12,6 +12,7 @@ from memaudit.loading.filling import fill
 from memaudit.loading.finite import require_finite
 from memaudit_ssm.facts import Facts
 from memaudit_ssm.hosts.naming import listed, module_names
+from memaudit_ssm.opening.casting import cast
 from memaudit_ssm.opening.describing import host_identity, layer_identity, whole_identity
 from memaudit_ssm.opening.host import LayerHost, LayerSubject
 from memaudit_ssm.opening.recognising import Checked, Recognised, require_known
@@ -118,17 +119,3 @@ def _filled(module: _Module, tensors: Mapping[str, Tensor], checked: Checked) ->
     cast(module, checked.dtype)
     fill(module, tensors, source=checked.text, device=checked.device)
     return module
-
-
-def cast(module: nn.Module, dtype: torch.dtype) -> None:
-    """Put a module without numbers into a precision; complex weights stay complex."""
-    wide = torch.promote_types(dtype, torch.complex64)
-    for owner in module.modules():
-        for name, weight in [*owner._parameters.items()]:
-            if weight is None:
-                continue
-            kind = wide if weight.is_complex() else dtype
-            owner._parameters[name] = nn.Parameter(weight.to(kind), requires_grad=False)
-        for name, buffer in [*owner._buffers.items()]:
-            if buffer is not None and (buffer.is_floating_point() or buffer.is_complex()):
-                owner._buffers[name] = buffer.to(wide if buffer.is_complex() else dtype)

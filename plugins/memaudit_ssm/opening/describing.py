@@ -44,7 +44,7 @@ def host_identity(
     checked: Checked, found: Recognised, cores: Mapping[str, Core], facts: Facts, *, why: str
 ) -> Identity:
     """Layers that are run one by one, and the reason."""
-    total = _size(checked.tensors)
+    total, plural = _size(checked.tensors), "s" if len(cores) > 1 else ""
     run = sum(p.numel() for core in cores.values() for p in core.parameters())
     used = {key for group in found.groups for key in group.keys.values()}
     rest = [clean(found.names[name]) for name in found.tensors if name not in used]
@@ -62,7 +62,7 @@ def host_identity(
         dtype=_word(checked.dtype),
         device=str(checked.device),
         sha256=checked.sha256,
-        description=f"host of {len(cores)} {found.family.name} layer{'s' if len(cores) > 1 else ''}",
+        description=f"host of {len(cores)} {found.family.name} layer{plural}",
         coverage=min(1.0, run / total),
         recurrences=recurrences(cores),
         assumed=dict(facts.assumed),

@@ -9,7 +9,7 @@ from memaudit.errors import ArgumentError
 from memaudit.loading.digest import digest_tensors
 from memaudit.results import Identity
 from memaudit_ssm.asked import ASKED
-from memaudit_ssm.opening.building import cast
+from memaudit_ssm.opening.casting import cast
 from memaudit_ssm.opening.host import LayerSubject
 from memaudit_ssm.opening.parts import recurrences
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 #: Segments that wrappers put anywhere into a name.
-_SEGMENTS = re.compile(r"(?:^|(?<=\.))(?:module|_orig_mod|_fsdp_wrapped_module)\.")
+_SEGMENTS = re.compile(r"(?:^|(?<=\.))(?:module|_orig_mod|_fsdp_wrapped_module|_forward_module)\.")
 #: What trainers put in front of every name of a model.
 _FRONTS = ("state_dict.", "ema.", "ema_model.", "model.", "net.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from memaudit.contracts import AbstractLinearPart
 from memaudit.numerics.spectra import spectrum
 from memaudit.results import Recurrence
+from memaudit_ssm.opening.casting import cast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,17 +57,24 @@ def linear_parts(cores: Mapping[str, Core]) -> dict[str, AbstractLinearPart]:
 
 def spectra(cores: Mapping[str, Core]) -> tuple[Spectrum, ...]:
     """The eigenvalues of every layer."""
-    with torch.no_grad():
-        return tuple(
-            spectrum(
-                layer=name,
-                cell=core.cell,
-                parameterization=core.parameterization,
-                at=core.at,
-                eigenvalues=core.modes(),
-            )
-            for name, core in cores.items()
+    return tuple(
+        spectrum(
+            layer=name,
+            cell=core.cell,
+            parameterization=core.parameterization,
+            at=core.at,
+            eigenvalues=_modes(core),
         )
+        for name, core in cores.items()
+    )
+
+
+def _modes(core: Core) -> Tensor:
+    """The eigenvalues in double precision: next to the boundary single precision crosses it."""
+    wide = deepcopy(core).cpu()
+    cast(wide, torch.float64)
+    with torch.no_grad():
+        return wide.modes()
 
 
 def recurrences(cores: Mapping[str, Core]) -> tuple[Recurrence, ...]:
