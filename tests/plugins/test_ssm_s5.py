@@ -206,14 +206,27 @@ def test_blocks_without_encoder_are_run_as_they_are(tmp_path, gated, front):
     torch.testing.assert_close(subject.respond(u), block(u), **CLOSE)
 
 
-@pytest.mark.parametrize("outs", [("out1", "out2"), ("out2",), ()])
-@pytest.mark.parametrize("activation", ["half_glu1", "half_glu2"])
+@pytest.mark.parametrize(
+    ("activation", "outs"),
+    [
+        ("full_glu", ("out1", "out2")),
+        ("half_glu1", ("out2",)),
+        ("half_glu2", ("out2",)),
+        ("gelu", ()),
+    ],
+)
 def test_the_classifier_answers_as_the_reference(tmp_path, outs, activation):
     tree, config = tree_of(outs=outs), {**CONFIG, "activation": activation}
     subject = memaudit.load(flax.saved(tmp_path, tree, config))
     assert (subject.identity.whole, subject.identity.assumed) == (True, {})
     u = noise(flax.INPUTS)
     torch.testing.assert_close(subject.respond(u), expected(tree, config, u), **CLOSE)
+
+
+def test_an_activation_that_the_tensors_deny_is_refused(tmp_path):
+    tree, config = tree_of(outs=()), {**CONFIG, "activation": "full_glu"}
+    with pytest.raises(SourceError, match="full_glu, the tensors are those of gelu"):
+        memaudit.load(flax.saved(tmp_path, tree, config))
 
 
 @pytest.mark.parametrize(
