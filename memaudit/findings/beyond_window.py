@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, ClassVar
 
 from memaudit.contracts import AbstractRule
-from memaudit.findings.evidence import each, last_lag, matching
+from memaudit.findings.evidence import each, last_lag, matching, next_power
 from memaudit.numerics.envelope import SIGNAL_OVER_FLOOR
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class BeyondWindow(AbstractRule):
             wanted = max(_expected(curve) or 0 for curve in curves.values())
             yield self.finding(
                 f"the horizon lies beyond the window ({each(curves, _bound)})",
-                f"try --horizon {_next_power(wanted)}" if wanted else "try a larger --horizon",
+                f"try --horizon {next_power(wanted)}" if wanted else "try a larger --horizon",
                 where=where,
             )
 
@@ -76,7 +76,3 @@ def _bound(curve: Curve) -> str:
     text = f"more than {last_lag(curve)} lags"
     expected = _expected(curve)
     return text if expected is None else f"{text}, about {expected} by the fit"
-
-
-def _next_power(number: int) -> int:
-    return 1 << (max(number, 8) - 1).bit_length()

@@ -83,3 +83,8 @@ def bracket(interval: tuple[float, float] | None) -> str:
 def each(curves: Mapping[str, Curve], sentence: Callable[[Curve], str]) -> str:
     """One clause per query: `heaviside: …; impulse: …`."""
     return "; ".join(f"{query}: {sentence(curve)}" for query, curve in curves.items())
+
+
+def next_power(number: int) -> int:
+    """The next power of two, as people choose horizons."""
+    return 1 << (max(number, 8) - 1).bit_length()
