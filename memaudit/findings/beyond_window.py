@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, ClassVar
 
 from memaudit.contracts import AbstractRule
-from memaudit.findings.evidence import each, last_lag, matching, next_power
+from memaudit.findings.evidence import each, first_lag, last_lag, matching, next_power
 from memaudit.numerics.envelope import SIGNAL_OVER_FLOOR
 
 if TYPE_CHECKING:
@@ -58,9 +58,10 @@ def _expected(curve: Curve) -> int | None:
     """
     if not len(curve.values) or not curve.values[-1] > 0:
         return None
-    # The present, which an impulse reads at lag 0, is not memory.
-    past = curve.values[curve.lags >= 1] if len(curve.values) > 1 else curve.values
-    left = min(curve.epsilon * float(past.max()) / float(curve.values[-1]), 1.0)
+    past = curve.values[curve.lags >= first_lag(curve)]
+    left = min(curve.epsilon * float(past.max(initial=0.0)) / float(curve.values[-1]), 1.0)
+    if left <= 0.0:
+        return None
     end, rate, exponent = last_lag(curve), curve.decay.rate, curve.decay.exponent
     if curve.decay.kind == "exponential" and rate is not None and rate > 0:
         lag = end - math.log(left) / rate

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from memaudit import registry
+from memaudit.errors import MemauditError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
@@ -88,3 +91,11 @@ def each(curves: Mapping[str, Curve], sentence: Callable[[Curve], str]) -> str:
 def next_power(number: int) -> int:
     """The next power of two, as people choose horizons."""
     return 1 << (max(number, 8) - 1).bit_length()
+
+
+def first_lag(curve: Curve) -> int:
+    """The first lag that is memory to the query of a curve; 0 when its plugin is not here."""
+    try:
+        return int(registry.build("queries", curve.query).first_lag)
+    except MemauditError:
+        return 0

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from memaudit.results import Curve, Finding, Report
 
 
-#: The share of the maximum at which a horizon ends, and the longest one worth a try.
-EPSILON, LONGEST = 1e-3, 2**17
+#: The longest horizon worth a try.
+LONGEST = 2**17
 #: These have a finding of their own, or nothing to judge.
 ELSEWHERE = (
     *(Status.DIVERGED, Status.NOT_MEASURED),
@@ -44,27 +44,27 @@ class UndeterminedDecay(AbstractRule):
         for where, curves in matching(report, _undetermined):
             yield self.finding(
                 f"the kind of decay is open ({each(curves, _reason)})",
-                _advice(report),
+                _advice(report, min(curve.epsilon for curve in curves.values())),
                 where=where,
             )
 
 
-def _advice(report: Report) -> str:
+def _advice(report: Report, epsilon: float) -> str:
     """What was not done yet and may decide it."""
     steps = ["--set amplitudes=[1.0] for inputs of one size"]
     if report.subject.longest is None:
-        steps.insert(0, _longer(report))
+        steps.insert(0, _longer(report, epsilon))
     if report.subject.dtype != "float64":
         steps.insert(0, "--dtype float64 (dtype='float64' in Python)")
     return "try " + ", or ".join(steps)
 
 
-def _longer(report: Report) -> str:
+def _longer(report: Report, epsilon: float) -> str:
     """A larger horizon; where the spectrum says how slow the model is, one that it fits into."""
     scales = [item.time_scale for item in report.spectrum if math.isfinite(item.time_scale)]
     slowest = max(scales, default=0.0)
     # After so many time scales the slowest mode is down to epsilon.
-    wanted = math.ceil(slowest * math.log(1.0 / EPSILON))
+    wanted = math.ceil(slowest * math.log(1.0 / epsilon))
     if not report.settings.get("horizon", 0) < wanted <= LONGEST:
         return "a larger --horizon"
     return f"--horizon {next_power(wanted)} (the slowest mode lasts {slowest:.3g} steps)"

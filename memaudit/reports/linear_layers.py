@@ -14,9 +14,10 @@ from memaudit.reports.tables import COLOURS, table
 from memaudit.results import Curve
 
 if TYPE_CHECKING:
+    import numpy as np
     from rich.table import Table
 
-    from memaudit.results import ClosedForm
+    from memaudit.results import ClosedForm, Decay, Status
 
 #: So many notes are told; the JSON report has them all.
 TOLD = 4
@@ -77,36 +78,35 @@ def _difference(deviation: float | None) -> str:
 
 def _exact(item: ClosedForm) -> Curve:
     """The closed form as a curve, which the words of the report are about."""
-    return Curve(
-        query="impulse",
-        normalization="iatn",
-        lags=item.lags,
-        values=item.exact,
-        median=item.exact,
-        floor=item.floor,
-        status=item.status,
-        decay=item.decay,
-        horizon=item.horizon,
-        half_life=item.half_life,
-        epsilon=item.epsilon,
-        probes=0,
-        exact=True,
-        at_edge=False,
-    )
+    judged = (item.floor, item.status, item.decay, item.horizon, item.half_life)
+    return _curve(item, item.exact, *judged)
 
 
 def _measured(item: ClosedForm) -> Curve:
+    judged = (item.measured_floor, item.measured_status, item.measured_decay)
+    return _curve(item, item.measured, *judged, item.measured_horizon, item.measured_half_life)
+
+
+def _curve(
+    item: ClosedForm,
+    values: np.ndarray,
+    floor: float,
+    status: Status,
+    decay: Decay,
+    horizon: int | None,
+    half_life: float | None,
+) -> Curve:
     return Curve(
         query="impulse",
         normalization="iatn",
-        lags=item.lags[: len(item.measured)],
-        values=item.measured,
-        median=item.measured,
-        floor=item.measured_floor,
-        status=item.measured_status,
-        decay=item.measured_decay,
-        horizon=item.measured_horizon,
-        half_life=item.measured_half_life,
+        lags=item.lags[: len(values)],
+        values=values,
+        median=values,
+        floor=floor,
+        status=status,
+        decay=decay,
+        horizon=horizon,
+        half_life=half_life,
         epsilon=item.epsilon,
         probes=0,
         exact=True,

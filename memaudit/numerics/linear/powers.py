@@ -8,9 +8,6 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-#: Numbers in one block of a kernel.
-BUDGET = 2**22
-
 
 def powers(values: Tensor, count: int) -> Tensor:
     """values^0 … values^(count-1) on a new last axis; 0^0 is 1."""
