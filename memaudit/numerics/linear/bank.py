@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -27,11 +28,12 @@ class Bank(System):
     inputs: Tensor
     readout: Tensor
     direct: Tensor | None = None
-    banked: bool = field(default=True, init=False)
-    width: int = field(init=False)
+    banked: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "width", self.eigenvalues.shape[0])
+    @property
+    def width(self) -> int:
+        """Inputs."""
+        return self.eigenvalues.shape[0]
 
     def modes(self) -> Tensor:
         """The eigenvalues (H,N)."""
@@ -94,11 +96,12 @@ class DenseBank(System):
     inputs: Tensor
     readout: Tensor
     direct: Tensor | None = None
-    banked: bool = field(default=True, init=False)
-    width: int = field(init=False)
+    banked: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "width", self.matrix.shape[0])
+    @property
+    def width(self) -> int:
+        """Inputs."""
+        return self.matrix.shape[0]
 
     def modes(self) -> Tensor:
         """The eigenvalues (H,N)."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -27,11 +28,12 @@ class Modal(System):
     inputs: Tensor
     readout: Tensor
     direct: Tensor | None = None
-    banked: bool = field(default=False, init=False)
-    width: int = field(init=False)
+    banked: ClassVar[bool] = False
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "width", self.inputs.shape[1])
+    @property
+    def width(self) -> int:
+        """Inputs."""
+        return self.inputs.shape[1]
 
     def modes(self) -> Tensor:
         """The eigenvalues (P,)."""

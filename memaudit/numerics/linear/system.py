@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -18,10 +19,13 @@ class System(ABC):
     impulse is `kernel`.
     """
 
-    #: Inputs D.
-    width: int
     #: True for a bank: input d reaches only its own C outputs.
-    banked: bool
+    banked: ClassVar[bool]
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Inputs D."""
 
     @abstractmethod
     def modes(self) -> Tensor:

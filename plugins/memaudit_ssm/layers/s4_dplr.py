@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -28,11 +29,12 @@ class DplrBank(System):
     eigenvalues: Tensor
     direct: Tensor | None = None
     condition: float = 1.0
-    banked: bool = field(default=True, init=False)
-    width: int = field(init=False)
+    banked: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "width", self.matrix.shape[0])
+    @property
+    def width(self) -> int:
+        """Inputs."""
+        return self.matrix.shape[0]
 
     def modes(self) -> Tensor:
         return self.eigenvalues

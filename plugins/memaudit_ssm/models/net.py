@@ -25,8 +25,6 @@ class SequenceNet(nn.Module, ABC):
     #: Inputs.
     width: int
     pooled: bool = False
-    #: Token ids that the first layer takes, or None.
-    vocabulary: int | None = None
 
     @abstractmethod
     def blocks(self) -> tuple[str, ...]:
@@ -40,9 +38,10 @@ class SequenceNet(nn.Module, ABC):
     def forward(self, inputs: Tensor, hear: Hear | None = None) -> Tensor:
         """Answer a batch of sequences."""
 
-    def embedded(self, tokens: Tensor) -> Tensor:
-        """Token ids (B,T) as the vectors (B,T,width) that `forward` takes."""
-        raise NotImplementedError("this model takes no tokens")
+    @property
+    def table(self) -> nn.Embedding | None:
+        """The embedding of tokens, whose vectors `forward` takes; None for a model of floats."""
+        return None
 
     def describe(self) -> str:
         """What it is, in a few words."""

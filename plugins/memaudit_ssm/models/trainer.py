@@ -125,7 +125,6 @@ class TrainerNet(SequenceNet):
         self.hidden = hidden
         self.pooled = plan.pooled
         self.width = encoder.in_features if isinstance(encoder, nn.Linear) else hidden
-        self.vocabulary = encoder.num_embeddings if isinstance(encoder, nn.Embedding) else None
         self.encoder = nn.ModuleList([] if encoder is None else [encoder])
         self.model = Backbone(layers, hidden, plan)
         self.decoder = nn.ModuleList([] if outputs is None else [Decoder(hidden, outputs)])
@@ -136,13 +135,13 @@ class TrainerNet(SequenceNet):
     def cores(self) -> Mapping[str, Core]:
         return cores_of(self.blocks(), self.model.layers)
 
-    def embedded(self, tokens: Tensor) -> Tensor:
-        if self.vocabulary is None:
-            return super().embedded(tokens)
-        return self.encoder[0](tokens)
+    @property
+    def table(self) -> nn.Embedding | None:
+        first = next(iter(self.encoder), None)
+        return first if isinstance(first, nn.Embedding) else None
 
     def forward(self, inputs: Tensor, hear: Hear | None = None) -> Tensor:
-        linear = len(self.encoder) > 0 and self.vocabulary is None
+        linear = len(self.encoder) > 0 and self.table is None
         x = self.encoder[0](inputs) if linear else inputs
         for name, block in zip(self.blocks(), self.model.layers, strict=True):
             x = block(x)

@@ -29,7 +29,7 @@ class NetSubject(AbstractSubject):
         self.identity = identity
         self.input_size = net.width
         self.pooled = net.pooled
-        self.vocabulary = net.vocabulary
+        self.vocabulary = None if net.table is None else net.table.num_embeddings
         self.device = device
         self.dtype = dtype
 
@@ -45,11 +45,12 @@ class NetSubject(AbstractSubject):
 
     def natural_inputs(self, count: int, generator: torch.Generator) -> Tensor | None:
         """Embeddings of distinct tokens, for a model that takes tokens."""
-        if self.vocabulary is None:
+        table = self.net.table
+        if table is None:
             return None
-        ids = torch.randperm(self.vocabulary, generator=generator)[:count].to(self.device)
+        ids = torch.randperm(table.num_embeddings, generator=generator)[:count].to(self.device)
         with torch.no_grad():
-            return self.net.embedded(ids[None])[0]
+            return table(ids)
 
     def weights(self) -> Mapping[str, Tensor]:
         return self.net.state_dict()
@@ -71,5 +72,5 @@ class NetSubject(AbstractSubject):
             dtype=self.dtype,
         )
         with torch.no_grad():
-            fed = checked if checked.is_floating_point() else self.net.embedded(checked)
-            return self.net(fed, hear)
+            table = None if checked.is_floating_point() else self.net.table
+            return self.net(checked if table is None else table(checked), hear)
