@@ -10,6 +10,7 @@ from torch import Tensor
 
 from memaudit.numerics.linear.chunks import Tables, chunk_size, run_in_chunks
 from memaudit.numerics.linear.convolution import convolve
+from memaudit.numerics.linear.numbers import as_complex, real_part
 from memaudit.numerics.linear.powers import giant_steps, krylov, power, powers
 from memaudit.numerics.linear.system import System
 
@@ -37,17 +38,19 @@ class Bank(System):
 
     def modes(self) -> Tensor:
         """The eigenvalues (H,N)."""
-        return _complex(self.eigenvalues)
+        return as_complex(self.eigenvalues)
 
     def kernel(self, start: int, stop: int) -> Tensor:
         """The kernel (L,C,H), in steps of both sizes."""
         weights = self.readout * self.inputs  # (C,H,N)
         pieces = list(giant_steps(start, stop))
         small = powers(self.eigenvalues, max((n for _, n in pieces), default=0))  # (H,N,m)
-        kernel = _real(weights).new_empty(max(0, stop - start), *weights.shape[:2])
+        kernel = real_part(weights).new_empty(max(0, stop - start), *weights.shape[:2])
         for at, n in pieces:
             moved = weights * power(self.eigenvalues, at)
-            kernel[at - start :][:n] = _real(torch.einsum("chn,hnl->lch", moved, small[..., :n]))
+            kernel[at - start :][:n] = real_part(
+                torch.einsum("chn,hnl->lch", moved, small[..., :n])
+            )
         return _with_direct(kernel, self.direct, start)
 
     def convolve(self, u: Tensor) -> Tensor:
@@ -85,7 +88,7 @@ class Bank(System):
     def _read(self, kept: list[Tensor]) -> Tensor:
         states = torch.stack(kept, dim=1)
         kept.clear()
-        return _real(torch.einsum("chn,bthn->btch", self.readout.to(states.dtype), states))
+        return real_part(torch.einsum("chn,bthn->btch", self.readout.to(states.dtype), states))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,21 +108,21 @@ class DenseBank(System):
 
     def modes(self) -> Tensor:
         """The eigenvalues (H,N)."""
-        return _complex(torch.linalg.eigvals(self.matrix))
+        return as_complex(torch.linalg.eigvals(self.matrix))
 
     def kernel(self, start: int, stop: int) -> Tensor:
         """The kernel (L,C,H), in steps of both sizes."""
         pieces = list(giant_steps(start, stop))
         if not pieces:
-            return _real(self.readout).new_empty(0, *self.readout.shape[:2])
+            return real_part(self.readout).new_empty(0, *self.readout.shape[:2])
         size = max(n for _, n in pieces)
         small = krylov(self.matrix, self.inputs, size)  # (H,N,m)
         row = self.readout.transpose(0, 1)  # (H,C,N)
         row = row @ torch.linalg.matrix_power(self.matrix, start)
         stride = torch.linalg.matrix_power(self.matrix, size)
-        kernel = _real(self.readout).new_empty(stop - start, *self.readout.shape[:2])
+        kernel = real_part(self.readout).new_empty(stop - start, *self.readout.shape[:2])
         for at, n in pieces:
-            kernel[at - start :][:n] = _real(torch.einsum("hcn,hnl->lch", row, small[..., :n]))
+            kernel[at - start :][:n] = real_part(torch.einsum("hcn,hnl->lch", row, small[..., :n]))
             row = row @ stride
         return _with_direct(kernel, self.direct, start)
 
@@ -148,7 +151,7 @@ class DenseBank(System):
         for now in u.unbind(1):
             moved = torch.einsum("hmn,bhn->bhm", self.matrix, state)
             state = moved + self.inputs * now.unsqueeze(-1)
-            found.append(_real(torch.einsum("chn,bhn->bch", self.readout, state)))
+            found.append(real_part(torch.einsum("chn,bhn->bch", self.readout, state)))
         return _plus_direct(torch.stack(found, dim=1), u, self.direct)
 
 
@@ -160,12 +163,3 @@ def _with_direct(kernel: Tensor, direct: Tensor | None, start: int) -> Tensor:
 
 def _plus_direct(y: Tensor, u: Tensor, direct: Tensor | None) -> Tensor:
     return y if direct is None else y + u.unsqueeze(2) * direct
-
-
-def _real(values: Tensor) -> Tensor:
-    return values.real if values.is_complex() else values
-
-
-def _complex(values: Tensor) -> Tensor:
-    wide = torch.promote_types(values.dtype, torch.complex64)
-    return values.to(wide)

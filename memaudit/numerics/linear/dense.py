@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from memaudit.numerics.linear.modal import Modal
+from memaudit.numerics.linear.numbers import as_complex, real_part
 from memaudit.numerics.linear.powers import giant_steps
 from memaudit.numerics.linear.system import System
 
@@ -39,14 +40,14 @@ class Dense(System):
         """The eigenvalues (N,)."""
         solve = torch.linalg.eigvalsh if self._is_hermitian() else torch.linalg.eigvals
         values = solve(self.matrix)
-        return values.to(torch.promote_types(values.dtype, torch.complex64))
+        return as_complex(values)
 
     def kernel(self, start: int, stop: int) -> Tensor:
         """The kernel (L,M,D), in steps of both sizes."""
         pieces = list(giant_steps(start, stop))
         outputs, (states, width) = len(self.readout), self.inputs.shape
         if not pieces:
-            return _real(self.readout.new_zeros(0, outputs, width))
+            return real_part(self.readout.new_zeros(0, outputs, width))
         size = max(n for _, n in pieces)
         small = self._reached(size)
         stride = torch.linalg.matrix_power(self.matrix, size)
@@ -54,7 +55,7 @@ class Dense(System):
         found: list[Tensor] = []
         for _, n in pieces:
             block = row @ small[:n].permute(1, 0, 2).reshape(states, n * width)
-            found.append(_real(block).reshape(outputs, n, width).transpose(0, 1))
+            found.append(real_part(block).reshape(outputs, n, width).transpose(0, 1))
             row = row @ stride
         kernel = torch.cat(found)
         if self.direct is not None and start == 0:
@@ -75,7 +76,7 @@ class Dense(System):
         for now in fed.unbind(1):
             state = torch.addmm(now, state, matrix)
             states.append(state)
-        y = _real(torch.stack(states, dim=1) @ self.readout.mT)
+        y = real_part(torch.stack(states, dim=1) @ self.readout.mT)
         if self.direct is None:
             return y
         return y + (u * self.direct if self.direct.ndim == 1 else u @ self.direct.mT)
@@ -106,7 +107,3 @@ class Dense(System):
             back = torch.linalg.inv(vectors)
         inputs = back @ self.inputs.to(back.dtype)
         return Modal(values, inputs, self.readout.to(vectors.dtype) @ vectors, self.direct)
-
-
-def _real(values: Tensor) -> Tensor:
-    return values.real if values.is_complex() else values

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from memaudit.numerics.linear.convolution import accumulate
+from memaudit.numerics.linear.numbers import as_complex, real_part
 from memaudit.numerics.linear.powers import power, powers
 from memaudit.numerics.linear.system import System
 
@@ -37,19 +38,18 @@ class Modal(System):
 
     def modes(self) -> Tensor:
         """The eigenvalues (P,)."""
-        return self.eigenvalues.to(torch.promote_types(self.eigenvalues.dtype, torch.complex64))
+        return as_complex(self.eigenvalues)
 
     def kernel(self, start: int, stop: int) -> Tensor:
         """The kernel (L,M,D)."""
         outputs, states = self.readout.shape
         size = max(1, _BLOCK // (outputs * states))
-        real = self.readout.real if self.readout.is_complex() else self.readout
-        kernel = real.new_empty(max(0, stop - start), outputs, self.width)
+        kernel = real_part(self.readout).new_empty(max(0, stop - start), outputs, self.width)
         moved = powers(self.eigenvalues, min(size, len(kernel))).mT  # (L,P)
         for at in range(start, stop, size):
             now = moved[: stop - at] * power(self.eigenvalues, at)
             block = (self.readout * now.unsqueeze(1)) @ self.inputs.to(now.dtype)
-            kernel[at - start : at - start + size] = block.real if block.is_complex() else block
+            kernel[at - start : at - start + size] = real_part(block)
         if self.direct is not None and start == 0 and len(kernel):
             kernel[0] += torch.diag(self.direct) if self.direct.ndim == 1 else self.direct
         return kernel
@@ -107,8 +107,7 @@ class Modal(System):
         return u.to(self.inputs.dtype) @ self.inputs.mT
 
     def _read(self, states: Tensor, u: Tensor) -> Tensor:
-        y = states @ self.readout.to(states.dtype).mT
-        y = y.real if y.is_complex() else y
+        y = real_part(states @ self.readout.to(states.dtype).mT)
         if self.direct is None:
             return y
         return y + (u * self.direct if self.direct.ndim == 1 else u @ self.direct.mT)
