@@ -79,6 +79,36 @@ def test_rows_channels_and_chunks_are_cut_without_a_trace(
     assert relative(selective_scan(**x, delta_softplus=True), whole) < 1e-14
 
 
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+def test_rows_side_by_side_are_those_one_after_another(threads: int, inference: bool) -> None:
+    x = arguments(5, 6, 30)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        with torch.inference_mode(inference):
+            y, last = selective_scan(**x, delta_softplus=True, return_last_state=True)
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    expected, state = step_by_step(x)
+    assert relative(y.clone(), expected) < 1e-12
+    assert relative(last.clone(), state) < 1e-12
+
+
+def test_an_error_in_one_row_comes_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(selective, "_scan", broken)
+    with pytest.raises(MemoryError, match="no room"):
+        selective_scan(**arguments(4, 3, 10))
+
+
+def test_no_rows_are_no_answers() -> None:
+    assert selective_scan(**arguments(0, 3, 10)).shape == (0, 3, 10)
+
+
 def test_a_scan_goes_on_where_another_stopped() -> None:
     x = arguments(2, 6, 50)
     timed = ("hidden", "dt", "B", "C", "z")

@@ -10,9 +10,10 @@ import torch
 from torch.nn import functional
 
 from memaudit.numerics.scans.chunking import chunk_length, spans, working_dtype
+from memaudit.numerics.scans.threads import shares, side_by_side
 
 #: States in one step on a processor: few enough to stay in its caches from one step to the next,
-#: and enough, where the batch has several rows, for torch to split a step among threads.
+#: and enough for the arithmetic of a step to outweigh the calls into torch.
 _STATES = 2**18
 
 
@@ -47,8 +48,13 @@ def selective_scan(
     if initial_state is not None:
         state.copy_(initial_state.transpose(1, 2))
     whole = _Part(hidden, dt, _base_two(A.to(dtype)), B, C, D, z, delta_bias, delta_softplus)
-    for r, c in _blocks(rows, width, A.shape[1], on_processor=hidden.device.type == "cpu"):
-        state[r, :, c] = _scan(whole.block(r, c), state[r, :, c].contiguous(), out[r, :, c])
+    on_processor = hidden.device.type == "cpu"
+
+    def scan(share: slice) -> None:
+        for r, c in _blocks(share, width, A.shape[1], on_processor=on_processor):
+            state[r, :, c] = _scan(whole.block(r, c), state[r, :, c].contiguous(), out[r, :, c])
+
+    side_by_side(scan, shares(rows, on_processor=on_processor))
     answers = out.transpose(1, 2)
     return (answers, state.transpose(1, 2)) if return_last_state else answers
 
@@ -87,17 +93,17 @@ def _base_two(A: torch.Tensor) -> torch.Tensor:  # noqa: N803
 
 
 def _blocks(
-    rows: int, width: int, size: int, *, on_processor: bool
+    rows: slice, width: int, size: int, *, on_processor: bool
 ) -> Iterator[tuple[slice, slice]]:
     """Rows and channels to scan together, so that a step is no larger than is good."""
     if not on_processor:
-        yield slice(0, rows), slice(0, width)
+        yield rows, slice(0, width)
         return
     channels = min(width, max(1, _STATES // size))
     together = max(1, _STATES // (channels * size))
-    for r in range(0, rows, together):
+    for r in range(rows.start, rows.stop, together):
         for c in range(0, width, channels):
-            yield slice(r, r + together), slice(c, c + channels)
+            yield slice(r, min(r + together, rows.stop)), slice(c, c + channels)
 
 
 def _scan(part: _Part, state: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
