@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _WHERE = {
+    "FamilyReport": "memaudit.results",
     "MemauditError": "memaudit.errors",
     "Report": "memaudit.results",
+    "family": "memaudit.families.audit",
     "load": "memaudit.audit",
     "scan": "memaudit.audit",
     "wrap": "memaudit.wrapping",
@@ -19,10 +21,21 @@ if TYPE_CHECKING:
     from memaudit.audit import load as load
     from memaudit.audit import scan as scan
     from memaudit.errors import MemauditError as MemauditError
+    from memaudit.families.audit import family as family
+    from memaudit.results import FamilyReport as FamilyReport
     from memaudit.results import Report as Report
     from memaudit.wrapping import wrap as wrap
 
-__all__ = ["MemauditError", "Report", "__version__", "load", "scan", "wrap"]
+__all__ = [
+    "FamilyReport",
+    "MemauditError",
+    "Report",
+    "__version__",
+    "family",
+    "load",
+    "scan",
+    "wrap",
+]
 
 
 def __getattr__(name: str) -> Any:

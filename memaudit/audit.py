@@ -21,6 +21,7 @@ from memaudit.findings.judge import judge
 from memaudit.measuring import Measurement, measure
 from memaudit.numerics.reach import longest_of
 from memaudit.opening import load, open_source
+from memaudit.probe_options import build_probes, split_probe_options
 from memaudit.results import Report
 from memaudit.settings import check_setting, split_options
 from memaudit.texts import text_told
@@ -55,14 +56,16 @@ def scan(
     """Audit a source, a module or a subject, and give back the whole report.
 
     `options` are measuring options (level, normalization, amplitudes, epsilon, baseline, text,
-    words), opening options (adapter, device, dtype, revision) and the adapter's own. Ctrl-C raises
+    words), opening options (adapter, device, dtype, revision), the adapter's own, and those of a
+    probe, as in **{"stability.ball": "frobenius"}. Ctrl-C raises
     `Interrupted`, which carries the partial report. `progress` True draws a bar on a terminal.
     """
     started = time.perf_counter()
-    setting, opening = split_options(horizon=horizon, seed=seed, options=options)
+    plain, of_probes = split_probe_options(options)
+    setting, opening = split_options(horizon=horizon, seed=seed, options=plain)
     check_setting(setting)
     asked = _queries(queries)
-    tests = _probes(probes)
+    tests = build_probes(probes, of_probes)
     with _progress(progress) as advance, shortage():
         advance("opening", 0, 1)
         opened = open_source(source, progress=advance, **opening)
@@ -98,13 +101,6 @@ def _queries(asked: Sequence[str | AnyQuery] | None) -> list[AnyQuery]:
 
     names = DEFAULT_QUERIES if asked is None else [asked] if isinstance(asked, str) else asked
     return [registry.build("queries", q) if isinstance(q, str) else q for q in names]
-
-
-def _probes(asked: Sequence[str | AbstractProbe] | None) -> list[AbstractProbe]:
-    from memaudit.catalog import DEFAULT_PROBES
-
-    names = DEFAULT_PROBES if asked is None else [asked] if isinstance(asked, str) else asked
-    return [p if isinstance(p, AbstractProbe) else registry.build("probes", p) for p in names]
 
 
 @contextmanager

@@ -10,7 +10,15 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from memaudit.dynamics import AbstractDynamics as AbstractDynamics
+from memaudit.dynamics import StateBlock as StateBlock
 from memaudit.linear_part import AbstractLinearPart as AbstractLinearPart
+from memaudit.perturbable import AbstractPerturbable as AbstractPerturbable
+from memaudit.perturbable import Role as Role
+from memaudit.reparam import AbstractReparam as AbstractReparam
+from memaudit.token_query import AbstractTokenQuery as AbstractTokenQuery
+from memaudit.token_query import Circumstances as Circumstances
+from memaudit.token_query import TokenReadings as TokenReadings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +27,7 @@ if TYPE_CHECKING:
     import torch
 
     from memaudit.loading.source import Source
-    from memaudit.results import Finding, Identity, Report, Spectrum, Status
+    from memaudit.results import Curve, FamilyReport, Finding, Identity, Report, Spectrum
 
 
 class AbstractSubject(ABC):
@@ -87,6 +95,14 @@ class AbstractSubject(ABC):
     def linear_parts(self) -> Mapping[str, AbstractLinearPart]:
         """The linear time-invariant layers by name; one of two directions is two causal parts."""
         return {}
+
+    def dynamics(self) -> Mapping[str, AbstractDynamics]:
+        """The nonlinear recurrences by name; a stack of layers is one, from input to last layer."""
+        return {}
+
+    def perturbable(self) -> AbstractPerturbable | None:
+        """The model with its weights as an argument; None when that is not possible."""
+        return None
 
     def parts(self) -> Mapping[str, AbstractSubject]:
         """The layers to audit one by one, when the model as a whole cannot be run."""
@@ -199,58 +215,19 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
-    """What is known about a model when it is asked about tokens: facts, and the text to read."""
+class Tools:
+    """What an audit lends to a probe.
 
-    causal: bool
-    #: Relative rounding of its answers.
-    rounding: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class TokenReadings:
-    """Readings in token space: values (K,n) for K trials at the lags (n,), and their floors (K,).
-
-    `status` says why there are none. `noise` is by how much two identical runs differed.
+    `tick` is told how much is done, and of how much. `remember` measures the memory functions of
+    a subject by the queries of the audit, with few probes.
     """
 
-    lags: torch.Tensor
-    values: torch.Tensor
-    floors: torch.Tensor
-    noise: float
-    status: Status
-    #: What tells the trials apart, where they have names.
-    names: tuple[str, ...] = ()
-
-
-class AbstractTokenQuery(ABC):
-    """A memory function in token space: token ids are fed, and answers to them compared.
-
-    Laws: readings are sizes of differences of answers, not negative; the same setting gives the
-    same numbers; what the model cannot be asked is a status, not an error.
-    """
-
-    name: ClassVar[str]
-    summary: ClassVar[str]
-    #: First lag that is memory.
-    first_lag: ClassVar[int] = 1
-    #: How the trials become one curve: "supremum" or "mean".
-    joined: ClassVar[str]
-
-    @abstractmethod
-    def read(
-        self,
-        subject: AbstractSubject,
-        setting: Setting,
-        known: Circumstances,
-        tick: Callable[[int, int], None],
-    ) -> TokenReadings:
-        """Feed the tokens; `tick` is told how much is done, and of how much."""
+    tick: Callable[[int, int], None]
+    remember: Callable[[AbstractSubject], Mapping[str, Curve]]
 
 
 class AbstractProbe(ABC):
-    """A measurement that fills one field of the report.
+    """A measurement that fills one field of the report; its options are its dataclass fields.
 
     Law: the subject is bit-identical afterwards, and the same setting gives the same numbers.
     """
@@ -259,10 +236,17 @@ class AbstractProbe(ABC):
     summary: ClassVar[str]
     #: The field of Report that the result goes into.
     fills: ClassVar[str]
+    #: True for long work, which comes after the queries: what they measured is then kept.
+    late: ClassVar[bool] = False
 
     @abstractmethod
     def measure(self, subject: AbstractSubject, setting: Setting) -> Any:
         """The record, or tuple of records, for that field."""
+
+    def measure_with(self, subject: AbstractSubject, setting: Setting, tools: Tools) -> Any:
+        """Like `measure`, with what the audit lends; without tools there is no progress."""
+        del tools
+        return self.measure(subject, setting)
 
 
 class AbstractRule(ABC):
@@ -277,6 +261,11 @@ class AbstractRule(ABC):
     @abstractmethod
     def check(self, report: Report) -> Iterable[Finding]:
         """The findings that the report gives rise to."""
+
+    def check_family(self, family: FamilyReport) -> Iterable[Finding]:
+        """The findings that a family of models gives rise to."""
+        del family
+        return ()
 
     def finding(self, message: str, advice: str, *, where: str = "") -> Finding:
         """A finding of this rule."""

@@ -10,7 +10,7 @@ import torch
 
 from memaudit import registry
 from memaudit.bench import Facts
-from memaudit.contracts import AbstractQuery, AbstractTokenQuery, Circumstances
+from memaudit.contracts import AbstractQuery, AbstractTokenQuery, Circumstances, Tools
 from memaudit.devices import shortage
 from memaudit.errors import MachineError, MemauditError
 from memaudit.numerics import signals
@@ -114,19 +114,50 @@ class PartRun:
             assumed = tuple(map(_side_by_side, assumed))
         self.progress(f"{label}assumptions", 1, 1)
         ours = [p for p in probes if registry.stranger("probes", p.name) is None]
-        for probe in ours:
+        facts = Facts(
+            causal=self.rig.pooled or _holds(assumed, "causal"),
+            linear=_holds(assumed, "linear"),
+            outputs=outputs,
+            rounding=max(precision, _hidden_rounding(assumed)),
+        )
+        for probe in (p for p in ours if not p.late):
             alike = isinstance(probe, Assumptions)
-            self._keep(probe, assumed if alike else probe.measure(self.rig, self.setting))
+            self._keep(probe, assumed if alike else self._probe(probe, queries, facts, label))
         if queries:
-            facts = Facts(
-                causal=self.rig.pooled or _holds(assumed, "causal"),
-                linear=_holds(assumed, "linear"),
-                outputs=outputs,
-                rounding=max(precision, _hidden_rounding(assumed)),
-            )
             self._ask(queries, facts, label)
+        for probe in (p for p in ours if p.late):
+            try:
+                self._keep(probe, self._probe(probe, queries, facts, label))
+            except MemauditError as error:
+                self.found.failed(error, where=self.name)
         for probe in (p for p in probes if p not in ours):
             self._try_stranger(probe)
+
+    def _probe(
+        self, probe: AbstractProbe, queries: Sequence[AnyQuery], facts: Facts, label: str
+    ) -> Any:
+        """The result of one of our probes, which shows its progress and may ask the queries."""
+        stage = f"{label}{probe.name}"
+        vectors = [
+            q
+            for q in queries
+            if isinstance(q, AbstractQuery) and registry.stranger("queries", q.name) is None
+        ]
+
+        def remember(subject: AbstractSubject) -> dict[str, Curve]:
+            curves: dict[str, Curve] = {}
+            if vectors:
+                rig = subject if isinstance(subject, Rig) else Rig(subject)
+                quick = replace(self.setting, level="quick")
+                run = QueryRun(rig, quick, facts, stage, lambda *_: None)
+                run.measure_within(vectors, curves)
+            return curves
+
+        tools = Tools(lambda done, of: self.progress(stage, done, of), remember)
+        self.progress(stage, 0, 1)
+        result = probe.measure_with(self.rig, self.setting, tools)
+        self.progress(stage, 1, 1)
+        return result
 
     def _ask(self, queries: Sequence[AnyQuery], facts: Facts, label: str) -> None:
         """Our queries share their passes; those about tokens and strangers' have their own."""
@@ -184,7 +215,10 @@ class PartRun:
                 )
             fields[name] = fields.get(name, ()) + result
         else:
-            fields[name] = result
+            if self.name and hasattr(result, "where"):
+                result = replace(result, where=self.name)
+            before: Any = fields.get(name)
+            fields[name] = before.joined(result) if hasattr(before, "joined") else result
 
 
 @contextmanager

@@ -92,13 +92,13 @@ def load(plugin: Plugin) -> type[Any]:
         return getattr(importlib.import_module(module), attribute)
 
 
-def build(kind: str, name: str) -> Any:
-    """An instance of the named plugin."""
+def build(kind: str, name: str, **options: Any) -> Any:
+    """An instance of the named plugin, made with its options."""
     plugin = find(kind, name)
     made = load(plugin)
     _check_contract(plugin, made)
     with contained(plugin.title(), "cannot be built", hint=BROKEN, seconds=PATIENCE):
-        return made()
+        return made(**options)
 
 
 def stranger(kind: str, name: object) -> Plugin | None:

@@ -16,7 +16,7 @@ from memaudit.faults import step
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from memaudit.contracts import AbstractLinearPart
+    from memaudit.contracts import AbstractDynamics, AbstractLinearPart, AbstractPerturbable
     from memaudit.results import Spectrum
 
 _LOG = logging.getLogger("memaudit")
@@ -82,6 +82,14 @@ class Rig(AbstractSubject):
     def linear_parts(self) -> Mapping[str, AbstractLinearPart]:
         """Those of the subject."""
         return self.subject.linear_parts()
+
+    def dynamics(self) -> Mapping[str, AbstractDynamics]:
+        """Those of the subject."""
+        return self.subject.dynamics()
+
+    def perturbable(self) -> AbstractPerturbable | None:
+        """That of the subject."""
+        return self.subject.perturbable()
 
     def listen(
         self, inputs: torch.Tensor, hear: Callable[[str, torch.Tensor], None]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from memaudit.registry import Plugin
 
 #: Fields of the report that a probe may fill.
-FILLED_BY_PROBES = ("assumptions", "spectrum", "stability", "precision", "recall")
+FILLED_BY_PROBES = (*("assumptions", "spectrum", "stability", "precision", "gradient", "recall"),)
 #: Seconds after which a probe counts as hanging, unless --timeout says otherwise.
 LONGEST_PROBE = 3600.0
 

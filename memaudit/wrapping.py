@@ -11,10 +11,14 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from memaudit.contracts import AbstractSubject
+from memaudit.contracts import AbstractDynamics, AbstractPerturbable, AbstractSubject
+from memaudit.ensemble import ModuleEnsemble
 from memaudit.errors import ArgumentError, SourceError
 from memaudit.loading.digest import digest_tensors
-from memaudit.results import Identity
+from memaudit.module_roles import mode_sources, roles_of
+from memaudit.numerics.spectra import spectrum
+from memaudit.results import Identity, Spectrum
+from memaudit.stepping import stepped_dynamics
 
 
 class CallableSubject(AbstractSubject):
@@ -49,7 +53,52 @@ class CallableSubject(AbstractSubject):
                 hint=f"feed floats of shape (B, T, {self.input_size})",
             )
         with torch.no_grad(), _evaluation(self.function):
-            answer = self.function(inputs.to(self.device, self.dtype))
+            return self._answer(self.function, inputs)
+
+    def perturbable(self) -> AbstractPerturbable | None:
+        """The weights of a module as an argument; those of a function nobody knows."""
+        if not isinstance(self.function, nn.Module):
+            return None
+        roles = roles_of(self.function)
+        if not roles:
+            return None
+        sources = mode_sources(self.function)
+        return ModuleEnsemble(self.function, roles, call=self._answer, modes=sources)
+
+    def spectra(self, inputs: torch.Tensor | None = None) -> tuple[Spectrum, ...]:
+        """The eigenvalues that parts of a module tell by a method `modes`."""
+        del inputs
+        if not isinstance(self.function, nn.Module):
+            return ()
+        sources = mode_sources(self.function)
+        told = ModuleEnsemble(self.function, {}, call=self._answer, modes=sources).modes({})
+        return tuple(
+            spectrum(
+                layer=layer,
+                cell=type(sources[layer].part).__name__,
+                parameterization=str(getattr(sources[layer].part, "parameterization", "direct")),
+                at="every step",
+                eigenvalues=eigenvalues[0],
+            )
+            for layer, eigenvalues in told.items()
+        )
+
+    def dynamics(self) -> Mapping[str, AbstractDynamics]:
+        """The recurrence of a module with the methods `initial_state` and `step`."""
+        made = {"width": self.input_size, "device": self.device, "dtype": self.dtype}
+        return stepped_dynamics(self.function, calm=_evaluation, widen=_converted, **made)
+
+    def weights(self) -> Mapping[str, torch.Tensor]:
+        """Parameters and buffers of a module; a function keeps its own to itself."""
+        if not isinstance(self.function, nn.Module):
+            return {}
+        state = self.function.state_dict()
+        return {name: t for name, t in state.items() if isinstance(t, torch.Tensor)}
+
+    def _answer(
+        self, function: Callable[[torch.Tensor], Any], inputs: torch.Tensor
+    ) -> torch.Tensor:
+        answer = function(inputs.to(self.device, self.dtype))
         while isinstance(answer, tuple | list) and answer:
             answer = answer[0]
         if not isinstance(answer, torch.Tensor):
@@ -59,13 +108,6 @@ class CallableSubject(AbstractSubject):
             )
         _check_shape(answer, inputs, pooled=self.pooled)
         return answer
-
-    def weights(self) -> Mapping[str, torch.Tensor]:
-        """Parameters and buffers of a module; a function keeps its own to itself."""
-        if not isinstance(self.function, nn.Module):
-            return {}
-        state = self.function.state_dict()
-        return {name: t for name, t in state.items() if isinstance(t, torch.Tensor)}
 
 
 def wrap(
@@ -79,13 +121,19 @@ def wrap(
 
     Works in float64 unless the module's weights or `dtype` say otherwise. A module is never
     changed: another dtype is taken by a copy of it.
+
+    A module that is a recurrence may say so by two methods, and is then looked at by the spectrum
+    probe too: `initial_state()` gives the state (n,) before the first input, and `step(state, u)`
+    the states (B,n) after the inputs u (B,D), row by row and differentiable. An attribute
+    `parameterization` names how its recurrent weight is stored, "direct" without it.
+
+    What a module's structure does not show, it may say itself, as may its parts. An attribute
+    `memaudit_roles` maps names of its parameters to what they do, such as {"a": "recurrent"}: one
+    of "recurrent", "input", "readout" and "other", perhaps with a form behind it, as in
+    "recurrent/diagonal" (or matrix, vector). A method `modes()` returns the eigenvalues of one
+    step, computed from its parameters alone: a tensor, or a mapping from layers to tensors.
     """
-    if not callable(function):
-        raise ArgumentError(f"{type(function).__name__} cannot be called")
-    if isinstance(input_size, bool) or not isinstance(input_size, int) or input_size < 1:
-        raise ArgumentError(f"input_size is {input_size!r}", hint="give the width D of (B, T, D)")
-    if isinstance(function, nn.Module) and any(map(is_lazy, function.parameters())):
-        raise ArgumentError("the module has parameters without a shape", hint="run it once first")
+    _check_arguments(function, input_size)
     tensors = dict(function.state_dict()) if isinstance(function, nn.Module) else {}
     weights = [t for t in tensors.values() if isinstance(t, torch.Tensor)]
     floating = [t for t in weights if t.is_floating_point() or t.is_complex()]
@@ -101,6 +149,15 @@ def wrap(
         device=floating[0].device if floating else torch.device("cpu"),
         identity=_identity(function, tensors, wanted, floating),
     )
+
+
+def _check_arguments(function: Any, input_size: Any) -> None:
+    if not callable(function):
+        raise ArgumentError(f"{type(function).__name__} cannot be called")
+    if isinstance(input_size, bool) or not isinstance(input_size, int) or input_size < 1:
+        raise ArgumentError(f"input_size is {input_size!r}", hint="give the width D of (B, T, D)")
+    if isinstance(function, nn.Module) and any(map(is_lazy, function.parameters())):
+        raise ArgumentError("the module has parameters without a shape", hint="run it once first")
 
 
 def _check_shape(answer: torch.Tensor, inputs: torch.Tensor, *, pooled: bool) -> None:

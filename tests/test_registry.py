@@ -21,6 +21,7 @@ CONTRACTS = {
     "adapters": contracts.AbstractAdapter,
     "queries": (contracts.AbstractQuery, contracts.AbstractTokenQuery),
     "probes": contracts.AbstractProbe,
+    "reparams": contracts.AbstractReparam,
     "findings": contracts.AbstractRule,
     "reports": contracts.AbstractReportFormat,
 }

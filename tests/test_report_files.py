@@ -32,6 +32,7 @@ ORDER = [
     "closed_form",
     "stability",
     "precision",
+    "gradient",
     "recall",
     "findings",
     "complete",

@@ -14,6 +14,7 @@ from memaudit import __version__
 from memaudit.cli.command import Command, Group
 from memaudit.cli.doctor import doctor
 from memaudit.cli.explain import explain
+from memaudit.cli.family import family
 from memaudit.cli.list_plugins import list_plugins
 from memaudit.cli.output import (
     INTERRUPTED,
@@ -51,6 +52,7 @@ app = typer.Typer(
     },
 )
 app.command("scan", cls=Command)(scan)
+app.command("family", cls=Command)(family)
 app.command("list", cls=Command)(list_plugins)
 app.command("explain", cls=Command)(explain)
 app.command("doctor", cls=Command)(doctor)

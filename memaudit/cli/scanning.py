@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,20 +10,18 @@ from memaudit import registry
 from memaudit.cli.gates import Gate, first_hit, parse_gates
 from memaudit.cli.output import INTERRUPTED, UNMEASURED, console, say, show
 from memaudit.cli.settings import parse_settings
+from memaudit.cli.starting import calm, check_device, check_dtype, imported
 from memaudit.cli.targets import Target, parse_targets, write_targets
-from memaudit.errors import ArgumentError, MachineError, MemauditError, clean, nearest
+from memaudit.errors import ArgumentError, MemauditError
 from memaudit.reports.progress import progress_bar
 from memaudit.settings import LARGEST_SEED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from memaudit.results import Report
 
 CLEAN, GATE, INCOMPLETE = 0, 1, 4
-_DOCTOR = "see memaudit doctor"
-DEVICES = ("auto", "cpu", "cuda", "mps", "xpu")
-DTYPES = ("auto", "float64", "float32", "bfloat16", "float16", "fp64", "fp32", "bf16", "fp16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +50,8 @@ def checked_order(
     from memaudit.loading.access import access_from
     from memaudit.loading.source import parse_source
 
-    _check_device(arguments["device"])
-    _check_dtype(arguments["dtype"])
+    check_device(arguments["device"])
+    check_dtype(arguments["dtype"])
     if arguments["seed"] > LARGEST_SEED:
         raise ArgumentError(f"--seed is at most {LARGEST_SEED}")
     if arguments["adapter"] is not None:
@@ -79,7 +75,7 @@ def perform(order: Order, *, progress: bool, debug: bool) -> int:
     if order.arguments["offline"]:  # huggingface_hub reads it when it is imported
         os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
     try:
-        with _calm(debug=debug), progress_bar(wanted=progress) as advance:
+        with calm(debug=debug), progress_bar(wanted=progress) as advance:
             report, interrupted = _audit(order, advance)
     except KeyboardInterrupt:
         say(UNMEASURED)
@@ -109,15 +105,7 @@ def _written(order: Order, report: Report) -> MemauditError | None:
 
 def _audit(order: Order, advance: Callable[[str, int, int], None]) -> tuple[Report, bool]:
     advance("starting", 0, 1)
-    try:
-        from memaudit import audit
-    except ImportError as error:
-        if (error.name or "").startswith("memaudit"):
-            raise
-        fact = f"a required package does not import: {clean(error)}"
-        short = any(words in str(error) for words in ("failed to map", "Cannot allocate memory"))
-        code, hint = ("E_MEMORY", "allow it more memory") if short else ("E_PLUGIN", _DOCTOR)
-        raise MachineError(code, fact, hint=hint, stage="import") from error
+    audit = imported("memaudit.audit")
     advance("starting", 1, 1)
     try:
         return audit.scan(order.source, progress=advance, **order.arguments), False
@@ -142,28 +130,6 @@ def _verdict(order: Order, report: Report, *, interrupted: bool) -> int:
         say("the audit is incomplete; the report holds what was measured")
         return INCOMPLETE
     return CLEAN
-
-
-@contextmanager
-def _calm(*, debug: bool) -> Iterator[None]:
-    """Keep the warnings and bars of other libraries off the terminal, unless debugging."""
-    with warnings.catch_warnings():
-        if not debug:
-            warnings.simplefilter("ignore")
-            os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-            os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-        yield
-
-
-def _check_device(device: str) -> None:
-    kind, _, number = device.partition(":")
-    if kind not in DEVICES or (number and not number.isdecimal()) or device.endswith(":"):
-        raise ArgumentError(f"unknown device {clean(device)!r}", hint=nearest(kind, DEVICES))
-
-
-def _check_dtype(dtype: str) -> None:
-    if dtype not in DTYPES:
-        raise ArgumentError(f"unknown dtype {clean(dtype)!r}", hint=nearest(dtype, DTYPES))
 
 
 def _level(levels: Mapping[str, bool]) -> str:

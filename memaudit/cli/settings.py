@@ -36,7 +36,8 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         name = key.strip().replace("-", "_")
-        if not equals or not name.isidentifier():
+        probe, _, option = name.rpartition(".")  # as in stability.ball
+        if not equals or not option.isidentifier() or not (probe or "x").isidentifier():
             raise ArgumentError(f"--set wants KEY=VALUE, got {clean(pair)!r}")
         if name in OWN:
             raise ArgumentError(f"--set cannot change {name}", hint=f"use {OWN[name]}")

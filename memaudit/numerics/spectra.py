@@ -9,6 +9,11 @@ import numpy as np
 
 from memaudit.results import Spectrum, SpectrumPoint
 
+#: How `at` begins where a whole recurrence was run until it came to rest without input.
+AT_REST = "rest: zero input"
+#: What `at` holds where it never came to rest.
+NOT_SETTLED = "not settled"
+
 
 def margin(eigenvalues: np.ndarray) -> float:
     """The distance of the slowest mode to the unit circle, min(1 - |lambda|)."""

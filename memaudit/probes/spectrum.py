@@ -6,15 +6,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memaudit.contracts import AbstractProbe
+from memaudit.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
-    from memaudit.contracts import AbstractSubject, Setting
+    from memaudit.contracts import AbstractDynamics, AbstractSubject, Setting, Tools
     from memaudit.results import Spectrum as Record
 
 #: Tokens of text over which the quantiles of data-dependent eigenvalues are taken.
 STEPS = 512
+#: Real vectors of which a trajectory is made.
+NATURAL = 64
+#: Steps below which a trajectory says nothing.
+SHORTEST = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +29,76 @@ class Spectrum(AbstractProbe):
     """How fast does every mode of the recurrent layers decay?
 
     Reads the eigenvalues lambda of one step from the weights. Where the step depends on the data,
-    they are given at rest and at quantiles over the tokens of a text.
+    they are given at rest and at quantiles over the tokens of a text. A nonlinear cell has those of
+    the Jacobian of its step at the state it settles in without input, more under constant inputs
+    and along a trajectory of `trajectory` steps, and the largest Lyapunov exponent along that.
     """
 
     name = "spectrum"
     summary = "eigenvalues of every recurrent layer, their margin and time scale"
     fills = "spectrum"
 
+    trajectory: int = 256
+
+    def __post_init__(self) -> None:
+        if self.trajectory < SHORTEST:
+            raise ArgumentError(
+                f"the trajectory has {self.trajectory} steps", hint=f"give at least {SHORTEST}"
+            )
+
     def measure(self, subject: AbstractSubject, setting: Setting) -> tuple[Record, ...]:
-        return subject.spectra(self._inputs(subject, setting))
+        return self._measured(subject, setting, lambda done, of: None)
+
+    def measure_with(
+        self, subject: AbstractSubject, setting: Setting, tools: Tools
+    ) -> tuple[Record, ...]:
+        return self._measured(subject, setting, tools.tick)
+
+    def _measured(
+        self, subject: AbstractSubject, setting: Setting, tick: Callable[[int, int], None]
+    ) -> tuple[Record, ...]:
+        found = subject.spectra(self._inputs(subject, setting))
+        known = {item.layer for item in found}
+        recurrences = [
+            dynamics
+            for dynamics in subject.dynamics().values()
+            if not known.issuperset(dynamics.blocks)
+        ]
+        for number, dynamics in enumerate(recurrences):
+
+            def advance(done: int, of: int, number: int = number) -> None:
+                tick(number * of + done, len(recurrences) * of)
+
+            found += self._nonlinear(subject, dynamics, setting, advance)
+        return found
+
+    def _nonlinear(
+        self,
+        subject: AbstractSubject,
+        dynamics: AbstractDynamics,
+        setting: Setting,
+        tick: Callable[[int, int], None],
+    ) -> tuple[Record, ...]:
+        """The spectra of one recurrence, under real vectors where the model has any."""
+        import torch
+
+        from memaudit.numerics.recurrence import recurrence_spectra
+        from memaudit.numerics.signals import seeded
+
+        generator = seeded(setting.seed)
+        quick = setting.level == "quick"
+        steps = max(SHORTEST, self.trajectory // 4) if quick else self.trajectory
+        ones = torch.ones(dynamics.width, dtype=torch.float64)
+        held = {"constant input +1": ones, "constant input -1": -ones}
+        natural = subject.natural_inputs(NATURAL, generator)
+        if natural is not None and len(natural) and natural.shape[-1] == dynamics.width:
+            rows = natural.detach().cpu().double()
+            held["a natural input held"] = rows[0]
+            inputs = rows[torch.randint(len(rows), (steps,), generator=generator)]
+        else:
+            shape = (steps, dynamics.width)
+            inputs = 2 * torch.rand(shape, generator=generator, dtype=torch.float64) - 1
+        return recurrence_spectra(dynamics, inputs, held=held, generator=generator, tick=tick)
 
     def _inputs(self, subject: AbstractSubject, setting: Setting) -> torch.Tensor | None:
         """The beginning of the text; without a tokenizer random tokens; None without tokens."""

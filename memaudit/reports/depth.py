@@ -51,16 +51,27 @@ def _cell(curve: Curve | None, *, longest: bool) -> Text:
 def spectrum_table(spectra: tuple[Spectrum, ...], *, ascii_only: bool) -> Table:
     """One row per recurrent layer: modes, distance to the boundary, time scales in steps."""
     over_data = any(item.points for item in spectra)
+    followed = any(item.lyapunov is not None for item in spectra)
     columns = ["recurrence", "cell", "form", "modes", "margin", "time scale"]
     columns += ["over data"] if over_data else []
+    columns += ["Lyapunov"] if followed else []
     made = table(*columns, ascii_only=ascii_only)
     for item in spectra:
         place = f"{item.where}: {item.layer}" if item.where else item.layer
         row = [clean(place), clean(item.cell), clean(item.parameterization), str(item.count)]
         row += [f"{item.margin:.2e}", steps(item.time_scale)]
         row += [_range(item)] if over_data else []
+        row += [_exponent(item, ascii_only=ascii_only)] if followed else []
         made.add_row(*map(Text, row))
     return made
+
+
+def _exponent(item: Spectrum, *, ascii_only: bool) -> str:
+    """The largest Lyapunov exponent, with half the width of its interval."""
+    if item.lyapunov is None or item.lyapunov_interval is None:
+        return wording.NOTHING
+    low, high = item.lyapunov_interval
+    return f"{item.lyapunov:.3g} {'+/-' if ascii_only else '±'} {(high - low) / 2:.1g}"
 
 
 def steps(time_scale: float) -> str:
@@ -71,4 +82,5 @@ def steps(time_scale: float) -> str:
 def _range(item: Spectrum) -> str:
     """The time scales at the outermost operating points, the shorter one first."""
     scales = sorted(point.time_scale for point in item.points)
-    return f"{steps(scales[0])} to {steps(scales[-1])}" if scales else wording.NOTHING
+    words = list(dict.fromkeys(map(steps, (*scales[:1], *scales[-1:]))))
+    return " to ".join(words) or wording.NOTHING

@@ -14,7 +14,7 @@ from memaudit.errors import clean
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from memaudit.results import Finding, Report
+    from memaudit.results import FamilyReport, Finding, Report
 
 STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 #: So many places of one finding are told; the JSON report has them all.
@@ -22,7 +22,7 @@ TOLD = 4
 LONGEST = 1200
 
 
-def findings_list(report: Report) -> RenderableType:
+def findings_list(report: Report | FamilyReport) -> RenderableType:
     """Code, severity and name in a line, the message and the advice below it."""
     if not report.findings:
         return Text("none")

@@ -12,10 +12,15 @@ from rich.text import Text
 from memaudit.contracts import AbstractReportFormat
 from memaudit.reports.depth import depth_line, depth_table, spectrum_table
 from memaudit.reports.findings_list import findings_list
+from memaudit.reports.gradient_table import gradient_block
 from memaudit.reports.linear_layers import linear_layers_lines, linear_layers_table
 from memaudit.reports.plots import plots
+from memaudit.reports.precision_table import precision_block
+from memaudit.reports.prediction_table import spectrum_lines
+from memaudit.reports.stability_table import stability_block
 from memaudit.reports.summary import footer, header, layer_statuses, statuses
 from memaudit.reports.tables import assumptions_table, layers_table, verdict_table
+from memaudit.results import Precision, Stability
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -78,10 +83,16 @@ class Terminal(AbstractReportFormat):
             blocks += [_titled("Layers", table), *layer_statuses(report)]
         if report.spectrum:
             table = spectrum_table(report.spectrum, ascii_only=ascii_only)
-            blocks += [_titled("Spectrum", table)]
+            blocks += [_titled("Spectrum", table), *spectrum_lines(report, ascii_only=ascii_only)]
         if report.closed_form:
             table = linear_layers_table(report.closed_form, ascii_only=ascii_only)
             blocks += [_titled("Linear layers", table), *linear_layers_lines(report.closed_form)]
+        if isinstance(report.stability, Stability):
+            blocks += [stability_block(report.stability, width=width, ascii_only=ascii_only)]
+        if isinstance(report.precision, Precision):
+            blocks += [precision_block(report.precision, ascii_only=ascii_only)]
+        if report.gradient:
+            blocks += [gradient_block(report.gradient, ascii_only=ascii_only)]
         if report.assumptions:
             table = assumptions_table(report.assumptions, ascii_only=ascii_only)
             blocks += [_titled("Assumptions", table)]

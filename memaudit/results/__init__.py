@@ -2,10 +2,14 @@
 
 from memaudit.results.closed_form import ClosedForm
 from memaudit.results.curve import KINDS, Curve, Decay, Status
+from memaudit.results.family import FamilyReport
+from memaudit.results.gradient import Gradient, ReparamGradient
 from memaudit.results.identity import Identity, Recurrence
 from memaudit.results.judgement import SEVERITIES, Assumption, Finding
+from memaudit.results.precision import Precision, RoundedLayer, RoundedMemory, Rounding
 from memaudit.results.report import SCHEMA, Report
 from memaudit.results.spectrum import Spectrum, SpectrumPoint
+from memaudit.results.stability import PerturbationCurve, Radius, Stability
 
 __all__ = [
     "KINDS",
@@ -15,11 +19,21 @@ __all__ = [
     "ClosedForm",
     "Curve",
     "Decay",
+    "FamilyReport",
     "Finding",
+    "Gradient",
     "Identity",
+    "PerturbationCurve",
+    "Precision",
+    "Radius",
     "Recurrence",
+    "ReparamGradient",
     "Report",
+    "RoundedLayer",
+    "RoundedMemory",
+    "Rounding",
     "Spectrum",
     "SpectrumPoint",
+    "Stability",
     "Status",
 ]

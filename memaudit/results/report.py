@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any, Self
 from memaudit.records import Record
 from memaudit.results.closed_form import ClosedForm
 from memaudit.results.curve import Curve
+from memaudit.results.gradient import Gradient
 from memaudit.results.identity import Identity
 from memaudit.results.judgement import Assumption, Finding
+from memaudit.results.precision import Precision
 from memaudit.results.spectrum import Spectrum
+from memaudit.results.stability import Stability
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 #: Rises when a field of the JSON report changes its meaning or goes away.
 SCHEMA = 1
 #: Fields that older files of this schema do not have yet.
-YOUNGER = ("closed_form",)
+YOUNGER = ("closed_form", "gradient")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -40,6 +43,7 @@ class Report(Record):
     closed_form: tuple[ClosedForm, ...] = ()
     stability: Any = None
     precision: Any = None
+    gradient: tuple[Gradient, ...] = ()
     recall: Any = None
     findings: tuple[Finding, ...] = ()
     complete: bool = True
@@ -91,6 +95,9 @@ class Report(Record):
                 "layers": layers,
                 "spectrum": tuple(Spectrum.from_dict(item) for item in data["spectrum"]),
                 "closed_form": tuple(ClosedForm.from_dict(item) for item in data["closed_form"]),
+                "stability": _record(Stability, data["stability"]),
+                "precision": _record(Precision, data["precision"]),
+                "gradient": tuple(Gradient.from_dict(item) for item in data["gradient"]),
                 "findings": tuple(Finding.from_dict(item) for item in data["findings"]),
                 "errors": tuple(data["errors"]),
             }
@@ -108,3 +115,9 @@ class Report(Record):
         from memaudit.report_files import read_json
 
         return cls.from_dict(read_json(path))
+
+
+def _record(kind: type[Stability] | type[Precision], data: Any) -> Any:
+    """The record of a probe; what a plugin filled in stays as it is."""
+    ours = isinstance(data, dict) and set(data) == {f.name for f in fields(kind)}
+    return kind.from_dict(data) if ours else data

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
-from memaudit.records import Record
+from memaudit.records import Record, plain
+from memaudit.results.endless import bounded, unbounded
 
 #: A report file keeps the slowest modes only: a Mamba of 130 M parameters has 590,000.
 MOST_STORED = 512
-#: JSON has no infinity; a mode on the boundary never decays.
-ENDLESS = "infinite"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -40,7 +38,7 @@ class SpectrumPoint(Record):
             "at": self.at,
             "eigenvalues": stored(self.eigenvalues),
             "margin": float(self.margin),
-            "time_scale": ENDLESS if math.isinf(self.time_scale) else float(self.time_scale),
+            "time_scale": bounded(self.time_scale),
         }
 
     @classmethod
@@ -56,6 +54,9 @@ class Spectrum(Record):
     `parameterization` is the function that makes the eigenvalue from the raw weight, by its name
     among the reparameterizations. `count` is how many eigenvalues there are; a report file keeps
     the slowest ones only. `at`, `margin` and `time_scale` are those of `SpectrumPoint`.
+    `lyapunov` is the largest Lyapunov exponent per step along a trajectory, the mean rate at which
+    nearby states part (positive) or meet (negative), None when none was run; `lyapunov_interval`
+    spans two standard errors around it. `note` says what else there is to know.
     """
 
     layer: str
@@ -68,6 +69,9 @@ class Spectrum(Record):
     count: int
     points: tuple[SpectrumPoint, ...] = ()
     where: str = ""
+    lyapunov: float | None = None
+    lyapunov_interval: tuple[float, float] | None = None
+    note: str = ""
 
     def __repr__(self) -> str:
         return (
@@ -84,17 +88,22 @@ class Spectrum(Record):
             "at": self.at,
             "eigenvalues": stored(self.eigenvalues),
             "margin": float(self.margin),
-            "time_scale": ENDLESS if math.isinf(self.time_scale) else float(self.time_scale),
+            "time_scale": bounded(self.time_scale),
             "count": self.count,
             "points": [point.to_dict() for point in self.points],
             "where": self.where,
+            "lyapunov": self.lyapunov,
+            "lyapunov_interval": plain(self.lyapunov_interval),
+            "note": self.note,
         }
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """The inverse of `to_dict`, as far as eigenvalues were kept."""
         points = tuple(SpectrumPoint.from_dict(item) for item in data["points"])
-        return cls(**{**data, **restored(data), "points": points})
+        span = data.get("lyapunov_interval")
+        more = {"points": points, "lyapunov_interval": None if span is None else tuple(span)}
+        return cls(**{**data, **restored(data), **more})
 
 
 def stored(eigenvalues: np.ndarray) -> dict[str, list[float]]:
@@ -110,9 +119,4 @@ def restored(data: dict[str, Any]) -> dict[str, Any]:
     """Eigenvalues and time scale as they were before `to_dict`."""
     parts = data["eigenvalues"]
     real, imag = (np.asarray(parts[part], dtype=np.float64) for part in ("real", "imag"))
-    scale = data["time_scale"]
-    endless = scale == ENDLESS
-    return {
-        "eigenvalues": real + 1j * imag,
-        "time_scale": math.inf if endless else float(scale),
-    }
+    return {"eigenvalues": real + 1j * imag, "time_scale": unbounded(data["time_scale"])}

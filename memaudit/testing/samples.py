@@ -8,11 +8,12 @@ from memaudit.audit import scan
 from memaudit.numerics.spectra import spectrum
 from memaudit.results import ClosedForm, Curve, Finding, Identity, Report
 from memaudit.testing.models import HORIZON, tanh_recurrence
+from memaudit.testing.moved_samples import gradients, moved_renamed, precision, stability
 from memaudit.wrapping import wrap
 
 
 def sample_reports() -> dict[str, Report]:
-    """Reports to try a format or a rule on: full, host, deep, partial and empty."""
+    """Reports to try a format or a rule on: full, host, deep, moved, partial and empty."""
     full = scan(wrap(tanh_recurrence, input_size=2), horizon=HORIZON, level="quick")
     note = Finding("MA999", "sample", "note", "a message", "an advice", "layer")
     full = replace(full, findings=(*full.findings, note))
@@ -28,6 +29,7 @@ def sample_reports() -> dict[str, Report]:
         "full": full,
         "layered": replace(full, subject=replace(full.subject, whole=False), layers=layers),
         "deep": replace(full, layers=layers, spectrum=(modes,), closed_form=(_linear(curve),)),
+        "moved": replace(full, stability=stability(), precision=precision(), gradient=gradients()),
         "partial": replace(full, memory={"heaviside": cut}, complete=False, errors=(error,)),
         "empty": Report(subject=who, settings={}),
     }
@@ -43,9 +45,10 @@ def renamed(report: Report, name: str) -> Report:
         memory=curves,
         layers={name: curves},
         spectrum=tuple(
-            replace(s, layer=name, cell=name, parameterization=name, at=name, where=name)
+            replace(s, layer=name, cell=name, parameterization=name, at=name, where=name, note=name)
             for s in report.spectrum
         ),
+        **moved_renamed(report, name),
         closed_form=tuple(
             replace(c, layer=name, note=name, fed=name, where=name) for c in report.closed_form
         ),

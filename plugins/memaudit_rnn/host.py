@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from memaudit.results import Identity
+    from memaudit_rnn.dynamics import RnnDynamics
+    from memaudit_rnn.ensemble import RnnEnsemble
     from memaudit_rnn.subject import RnnSubject
 
 
@@ -39,6 +41,17 @@ class RnnHost(AbstractSubject):
         """The parameters of every part."""
         parts = self._parts.items()
         return {f"{name}.{key}": t for name, part in parts for key, t in part.weights().items()}
+
+    def dynamics(self) -> Mapping[str, RnnDynamics]:
+        """The stack of every part, under the name of the part."""
+        parts = self._parts.items()
+        return {name: stack for name, part in parts for stack in part.dynamics().values()}
+
+    def perturbable(self) -> RnnEnsemble | None:
+        """That of the only part."""
+        if len(self._parts) > 1:
+            return None
+        return next(iter(self._parts.values())).perturbable()
 
     def natural_inputs(self, count: int, generator: torch.Generator) -> Tensor | None:
         """Those of the only part."""

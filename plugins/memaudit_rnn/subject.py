@@ -9,6 +9,8 @@ from torch import Tensor
 
 from memaudit.contracts import AbstractSubject
 from memaudit.numerics.inputs import checked_inputs
+from memaudit_rnn.dynamics import RnnDynamics
+from memaudit_rnn.ensemble import RnnEnsemble
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,9 +47,22 @@ class RnnSubject(AbstractSubject):
         order = torch.randperm(len(filled), generator=generator, device=generator.device)
         return filled[order[:count].to(filled.device)]
 
+    def dynamics(self) -> Mapping[str, RnnDynamics]:
+        """The stack from the input, or the encoder in front of it, to its last layer."""
+        layers = self._layers()
+        stack = RnnDynamics(self.network.stack, layers, encoder=self.network.encoder)
+        return {layers[0].removesuffix(".l0"): stack}
+
+    def perturbable(self) -> RnnEnsemble:
+        """Copies of the network, answered by batched cells."""
+        return RnnEnsemble(self.network, self._layers())
+
     def weights(self) -> Mapping[str, Tensor]:
         """The parameters of the network."""
         return self.network.state_dict()
+
+    def _layers(self) -> list[str]:
+        return [layer.layer for layer in self.identity.recurrences]
 
     def _checked(self, inputs: Any) -> Tensor:
         return checked_inputs(

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from memaudit.contracts import AbstractPerturbable
     from memaudit.results import Identity
     from memaudit_timm.layer_subject import LayerSubject
 
@@ -36,6 +37,11 @@ class TimmHost(AbstractSubject):
         """The parameters of every part."""
         parts = self._parts.items()
         return {f"{name}.{key}": t for name, part in parts for key, t in part.weights().items()}
+
+    def perturbable(self) -> AbstractPerturbable | None:
+        """That of the only part; several have no answer in common."""
+        only = self.input_size is not None
+        return next(iter(self._parts.values())).perturbable() if only else None
 
     def respond(self, inputs: Tensor) -> Tensor:
         """The answer of the only part; the whole scans images in two directions at once."""

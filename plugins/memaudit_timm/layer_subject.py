@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from memaudit.contracts import AbstractSubject
+from memaudit.contracts import AbstractPerturbable, AbstractSubject
+from memaudit.ensemble import ModuleEnsemble
+from memaudit.module_roles import roles_of
+from memaudit_rnn.dynamics import RnnDynamics
 from memaudit_timm.checking import checked_floats
 
 if TYPE_CHECKING:
@@ -31,12 +34,24 @@ class LayerSubject(AbstractSubject):
 
     def respond(self, inputs: Tensor) -> Tensor:
         """Answer (B,T,D) by the hidden states (B,T,M) of all directions."""
-        given = checked_floats(inputs, self.layer.input_size, device=self.device, dtype=self.dtype)
         with torch.no_grad():
-            if self.layer.batch_first:
-                return self.layer(given)[0]
-            return self.layer(given.transpose(0, 1))[0].transpose(0, 1)
+            return self._answer(self.layer, inputs)
+
+    def perturbable(self) -> AbstractPerturbable:
+        """The layer with its weights as an argument; fused kernels run one copy at a time."""
+        return ModuleEnsemble(self.layer, roles_of(self.layer), call=self._answer, together=False)
+
+    def dynamics(self) -> Mapping[str, RnnDynamics]:
+        """The layer as a map of its state."""
+        layers = [layer.layer for layer in self.identity.recurrences]
+        return {layers[0].removesuffix(".l0"): RnnDynamics(self.layer, layers)}
 
     def weights(self) -> Mapping[str, Tensor]:
         """The parameters of the layer."""
         return self.layer.state_dict()
+
+    def _answer(self, layer: nn.Module, inputs: Tensor) -> Tensor:
+        given = checked_floats(inputs, self.layer.input_size, device=self.device, dtype=self.dtype)
+        if self.layer.batch_first:
+            return layer(given)[0]
+        return layer(given.transpose(0, 1))[0].transpose(0, 1)

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from memaudit.contracts import AbstractSubject
+from memaudit.contracts import AbstractPerturbable, AbstractSubject, Role
+from memaudit.ensemble import ModuleEnsemble
 from memaudit_timm.checking import checked_floats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from memaudit.results import Identity
     from memaudit_timm.patches import PatchModel
@@ -45,6 +46,21 @@ class PatchSubject(AbstractSubject):
         """Like respond; the patches behind every block are told as soon as they are there."""
         with torch.no_grad():
             return self.patches.run(self._checked(inputs), hear)
+
+    def perturbable(self) -> AbstractPerturbable:
+        """The blocks with their weights as an argument: none of them is recurrent."""
+
+        def call(model: nn.Module, sequences: Tensor) -> Tensor:
+            del model  # the patches hold it
+            return self.patches.run(self._checked(sequences))
+
+        named = self.patches.model.named_parameters()
+        roles = {
+            name: Role("other", "matrix" if weight.ndim > 1 else "vector")
+            for name, weight in named
+            if name in self._used
+        }
+        return ModuleEnsemble(self.patches.model, roles, call=call)
 
     def weights(self) -> Mapping[str, Tensor]:
         """The parameters that the answer depends on."""

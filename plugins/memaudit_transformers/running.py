@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from memaudit_transformers.library import hushed
 from memaudit_transformers.recurrent import fast_scans
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from torch import nn
@@ -45,18 +46,28 @@ class Machine:
 
         `around` is opened last, with the model in the state in which it runs.
         """
+        with torch.no_grad(), self.ready(*around):
+            return self.speak(inputs)
+
+    @contextmanager
+    def ready(self, *around: AbstractContextManager[Any]) -> Iterator[None]:
+        """The state in which the model runs; with gradients on, the library's scans are kept."""
+        quick = self.recurrent and not torch.is_grad_enabled()
         with ExitStack() as stack:
             for context in (
-                torch.no_grad(),
                 hushed(),
                 undisturbed(self.model),
                 audited(self.model, self.dtype, pooled=self.readout.logits),
-                fast_scans(self.core) if self.recurrent else nullcontext(),
+                fast_scans(self.core) if quick else nullcontext(),
                 really_float64(self.dtype),
                 *around,
             ):
                 stack.enter_context(context)
-            output = self.readout.speaker(**self._call(inputs))
+            yield
+
+    def speak(self, inputs: Tensor) -> Tensor | None:
+        """The answer of a model that is `ready`."""
+        output = self.readout.speaker(**self._call(inputs))
         return _read(output, _LOGITS if self.readout.logits else _HIDDEN)
 
     def _call(self, inputs: Tensor) -> dict[str, Any]:

@@ -13,12 +13,14 @@ from memaudit.errors import ArgumentError
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.numerics.wide_floats import as_asked
 from memaudit_transformers.blocks import heard
+from memaudit_transformers.perturbing import perturbable
 from memaudit_transformers.positions import proved_limit
 from memaudit_transformers.recurrent import decays_of, spectra_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from memaudit.contracts import AbstractPerturbable
     from memaudit.results import Identity, Spectrum
     from memaudit_transformers.examining import Examined
     from memaudit_transformers.tokenizer import Tokens
@@ -94,6 +96,16 @@ class TransformersSubject(AbstractSubject):
         """The eigenvalues of every recurrent layer at rest, and at quantiles over the inputs."""
         return spectra_of(self.core, self._examined.recurrents, self.respond, inputs)
 
+    def perturbable(self) -> AbstractPerturbable:
+        """The model with its weights as an argument, read as `respond` reads it."""
+        seen = self._examined
+
+        def call(inputs: Tensor) -> Tensor:
+            checked = self._checked(inputs)
+            return self._told(checked, lambda: seen.machine.speak(checked))
+
+        return perturbable(seen.machine, seen.recurrents, seen.table, call)
+
     def decays(self, inputs: Tensor) -> dict[str, Tensor]:
         """Recurrent layer → its decays (B,T,…) at every token of the inputs."""
         return decays_of(self.core, self._examined.recurrents, self.respond, inputs)
@@ -103,9 +115,13 @@ class TransformersSubject(AbstractSubject):
         return self.model.state_dict()
 
     def _answer(self, inputs: Tensor, *around: Any) -> Tensor:
+        return self._told(inputs, lambda: self._examined.machine.run(inputs, *around))
+
+    def _told(self, inputs: Tensor, run: Callable[[], Tensor | None]) -> Tensor:
+        """What a run of the model tells, or an error that says why there is nothing."""
         self._require_length(inputs.shape[1])
         try:
-            answer = self._examined.machine.run(inputs, *around)
+            answer = run()
         except IndexError as error:
             fact = f"the model cannot be run on {inputs.shape[1]} steps: {error}"
             raise ArgumentError(fact, hint="give a shorter horizon") from error

@@ -24,7 +24,7 @@ def test_every_finding_can_be_explained_in_full(code, capsys):
 
 
 @pytest.mark.parametrize(
-    ("word", "near"), [("MA120", "ma10"), ("growing-memry", "growing-memory"), ("[x]", "known are")]
+    ("word", "near"), [("MA117", "ma11"), ("growing-memry", "growing-memory"), ("[x]", "known are")]
 )
 def test_an_unknown_code_exits_with_two_and_names_the_nearest(word, near, capsys):
     assert main(["explain", word]) == 2

@@ -10,6 +10,8 @@ import pytest
 from memaudit import registry
 from memaudit.findings.judge import judge
 from memaudit.results import SEVERITIES, Decay, Status
+from memaudit.testing.moved_samples import gradients, precision
+from tests.findings.spectral_evidence import SPECTRAL
 from tests.reports.handmade import (
     LAGS,
     assumption,
@@ -31,6 +33,9 @@ def silent(query: str):
 
 #: code, severity, a report that must raise it, words of its message
 EVIDENCE = [
+    *SPECTRAL,
+    ("MA205", "error", report(curve(), precision=precision()), "bf16"),
+    ("MA206", "warning", report(curve(), gradient=gradients()), "where best has 2"),
     (
         "MA001",
         "warning",
@@ -199,8 +204,12 @@ def test_rule_fires_once_on_its_evidence_and_names_the_numbers(code, severity, e
     assert found[0].advice
 
 
+#: What these say is about families: tests/findings/test_family_findings.py.
+OF_FAMILIES = {"MA208", "MA209"}
+
+
 def test_every_registered_rule_has_evidence_in_this_table():
-    assert {row[0] for row in EVIDENCE} == set(registry.available("findings"))
+    assert {row[0] for row in EVIDENCE} | OF_FAMILIES == set(registry.available("findings"))
 
 
 def test_a_clean_exponential_model_has_no_findings():

@@ -10,10 +10,13 @@ from torch import Tensor
 
 from memaudit.numerics.linear.chunks import Tables, chunk_size, run_in_chunks
 from memaudit.numerics.linear.convolution import convolve
+from memaudit.numerics.linear.light import bank_kernel, banked
 from memaudit.numerics.linear.numbers import as_complex, real_part
 from memaudit.numerics.linear.powers import giant_steps, krylov, power, powers
 from memaudit.numerics.linear.system import System
 
+#: Numbers in a state up to which stepping is less work than a kernel.
+_FEW = 4
 #: States that stepping keeps before it reads them out together.
 _STATES = 2**20
 
@@ -45,13 +48,12 @@ class Bank(System):
         weights = self.readout * self.inputs  # (C,H,N)
         pieces = list(giant_steps(start, stop))
         small = powers(self.eigenvalues, max((n for _, n in pieces), default=0))  # (H,N,m)
-        kernel = real_part(weights).new_empty(max(0, stop - start), *weights.shape[:2])
+        # Put together, not written into place: a batch of copies can be run at once.
+        found = [real_part(weights).new_empty(0, *weights.shape[:2])]
         for at, n in pieces:
             moved = weights * power(self.eigenvalues, at)
-            kernel[at - start :][:n] = real_part(
-                torch.einsum("chn,hnl->lch", moved, small[..., :n])
-            )
-        return _with_direct(kernel, self.direct, start)
+            found.append(real_part(torch.einsum("chn,hnl->lch", moved, small[..., :n])))
+        return _with_direct(torch.cat(found), self.direct, start)
 
     def convolve(self, u: Tensor) -> Tensor:
         """(B,T,C,H) by FFT."""
@@ -84,6 +86,13 @@ class Bank(System):
         if kept:
             found.append(self._read(kept))
         return _plus_direct(torch.cat(found, dim=1), u, self.direct)
+
+    def lightly(self, u: Tensor) -> Tensor:
+        """(B,T,C,H) by FFT with the kernel, or step by step where a state is a few numbers."""
+        if self.eigenvalues.shape[1] <= _FEW:
+            return self.step_through(u)
+        kernel = bank_kernel(self.eigenvalues, self.readout * self.inputs, u.shape[1])
+        return _plus_direct(banked(u, kernel), u, self.direct)
 
     def _read(self, kept: list[Tensor]) -> Tensor:
         states = torch.stack(kept, dim=1)
@@ -120,11 +129,11 @@ class DenseBank(System):
         row = self.readout.transpose(0, 1)  # (H,C,N)
         row = row @ torch.linalg.matrix_power(self.matrix, start)
         stride = torch.linalg.matrix_power(self.matrix, size)
-        kernel = real_part(self.readout).new_empty(stop - start, *self.readout.shape[:2])
-        for at, n in pieces:
-            kernel[at - start :][:n] = real_part(torch.einsum("hcn,hnl->lch", row, small[..., :n]))
+        found: list[Tensor] = []
+        for _, n in pieces:
+            found.append(real_part(torch.einsum("hcn,hnl->lch", row, small[..., :n])))
             row = row @ stride
-        return _with_direct(kernel, self.direct, start)
+        return _with_direct(torch.cat(found), self.direct, start)
 
     def convolve(self, u: Tensor) -> Tensor:
         """(B,T,C,H) by FFT."""
@@ -156,9 +165,9 @@ class DenseBank(System):
 
 
 def _with_direct(kernel: Tensor, direct: Tensor | None, start: int) -> Tensor:
-    if direct is not None and start == 0 and len(kernel):
-        kernel[0] += direct
-    return kernel
+    if direct is None or start > 0 or not len(kernel):
+        return kernel
+    return torch.cat([kernel[:1] + direct, kernel[1:]])
 
 
 def _plus_direct(y: Tensor, u: Tensor, direct: Tensor | None) -> Tensor:

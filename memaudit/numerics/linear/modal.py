@@ -10,12 +10,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from memaudit.numerics.linear.convolution import accumulate
+from memaudit.numerics.linear.light import convolved, modal_kernel
 from memaudit.numerics.linear.numbers import as_complex, real_part
 from memaudit.numerics.linear.powers import power, powers
 from memaudit.numerics.linear.system import System
 
 #: Steps in a chunk; numbers in one block of time, and in one block of a kernel.
 _CHUNK, _NUMBERS, _BLOCK = 256, 2**17, 2**20
+#: Pairs of an input and an output, a sequence, up to which kernels are less work than stepping.
+_FEW = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,13 @@ class Modal(System):
             states.append(state)
         return self._read(torch.stack(states, dim=1), u)
 
+    def lightly(self, u: Tensor) -> Tensor:
+        """(B,T,M) by FFT with the kernels where they are few, else step by step."""
+        if len(self.readout) * self.width > _FEW * len(u):
+            return self.step_through(u)
+        kernels = modal_kernel(self.eigenvalues, self.inputs, self.readout, u.shape[1])
+        return self._plus_direct(convolved(u, kernels), u)
+
     def _states(self, fed: Tensor, before: Tensor) -> Tensor:
         """The states (B,T,P) of what is fed: doubled inside chunks, carried between them."""
         length, size = fed.shape[1], min(_CHUNK, fed.shape[1])
@@ -107,7 +117,9 @@ class Modal(System):
         return u.to(self.inputs.dtype) @ self.inputs.mT
 
     def _read(self, states: Tensor, u: Tensor) -> Tensor:
-        y = real_part(states @ self.readout.to(states.dtype).mT)
+        return self._plus_direct(real_part(states @ self.readout.to(states.dtype).mT), u)
+
+    def _plus_direct(self, y: Tensor, u: Tensor) -> Tensor:
         if self.direct is None:
             return y
         return y + (u * self.direct if self.direct.ndim == 1 else u @ self.direct.mT)

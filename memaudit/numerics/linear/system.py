@@ -8,8 +8,9 @@ from typing import ClassVar
 from torch import Tensor
 
 #: Convolution is by FFT, stepping is the recurrence itself; chunks are steps in matrix products,
-#: as fast as the one and as exact as the other, which is what auto takes.
-EXECUTIONS = ("auto", "chunks", "convolution", "stepping")
+#: as fast as the one and as exact as the other, which is what auto takes; light is the way with
+#: the least arithmetic, for many small systems in one batch.
+EXECUTIONS = ("auto", "chunks", "convolution", "stepping", "light")
 
 
 class System(ABC):
@@ -47,10 +48,16 @@ class System(ABC):
         """The answer to u (B,T,D), many steps at a time; each of them unless there is a way."""
         return self.step_through(u)
 
+    def lightly(self, u: Tensor) -> Tensor:
+        """The answer to u (B,T,D) with little arithmetic, nothing of it written in place."""
+        return self.step_through(u)
+
     def run(self, u: Tensor, execution: str = "auto") -> Tensor:
         """The answer to u (B,T,D): (B,T,M), or (B,T,C,D) of a bank."""
         if execution not in EXECUTIONS:
             raise ValueError(f"{execution!r} is none of {', '.join(EXECUTIONS)}")
         if execution == "convolution":
             return self.convolve(u)
+        if execution == "light":
+            return self.lightly(u)
         return self.step_through(u) if execution == "stepping" else self.in_chunks(u)

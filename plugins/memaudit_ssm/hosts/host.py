@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from memaudit.contracts import AbstractPerturbable
     from memaudit.results import Identity, Spectrum
     from memaudit_ssm.hosts.subject import ScanSubject
 
@@ -47,6 +48,10 @@ class ScanHost(AbstractSubject):
                 hint="feed them one by one: subject.parts()[name].spectra(inputs)",
             )
         return tuple(item for part in self._parts.values() for item in part.spectra(inputs))
+
+    def perturbable(self) -> AbstractPerturbable | None:
+        """That of the only part; several have no answer in common."""
+        return None if self._only is None else self._only.perturbable()
 
     def respond(self, inputs: Tensor) -> Tensor:
         """The answer of the only part; with several parts there is no answer of the whole."""

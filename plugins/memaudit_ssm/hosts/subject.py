@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from memaudit.contracts import AbstractSubject
+from memaudit.contracts import AbstractPerturbable, AbstractSubject, Role
+from memaudit.ensemble import ModeSource, ModuleEnsemble
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.numerics.spectra import point, spectrum
 from memaudit_ssm.hosts.scans import CELL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from memaudit.results import Identity, Spectrum
     from memaudit_ssm.hosts.network import SelectiveScan
 
 #: Shares of the inputs at which the data-dependent step size is taken.
 QUANTILES = (0.05, 0.5, 0.95)
+#: What the weights of a scan do, and how.
+_ROLES: Mapping[str, tuple[str, str]] = {
+    "A_log": ("recurrent", "diagonal"),
+    "dt_bias": ("recurrent", "diagonal"),
+    "dt_weight": ("input", "matrix"),
+    "x_weight": ("input", "matrix"),
+    "x_bias": ("input", "vector"),
+    "D": ("readout", "diagonal"),
+}
 
 
 class ScanSubject(AbstractSubject):
@@ -44,6 +53,22 @@ class ScanSubject(AbstractSubject):
     def weights(self) -> Mapping[str, Tensor]:
         """The weights of the scan and its projections."""
         return self.network.state_dict()
+
+    def perturbable(self) -> AbstractPerturbable:
+        """The scan with its weights as an argument; its eigenvalues are those at rest."""
+        roles = {
+            name: Role(*_ROLES[name], self.name) for name, _ in self.network.named_parameters()
+        }
+
+        def call(network: Any, inputs: Tensor) -> Tensor:
+            return network.stepped(self._checked(inputs))
+
+        def modes(network: Any) -> Tensor:
+            silence = self._silence().to(network.A_log.dtype)
+            return torch.exp(network.steps(silence)[0, 0].unsqueeze(-1) * network.rates())
+
+        sources = {self.name: ModeSource(self.network, modes)}
+        return ModuleEnsemble(self.network, roles, call=call, modes=sources)
 
     def spectra(self, inputs: Tensor | None = None) -> tuple[Spectrum, ...]:
         """The eigenvalues exp(dt·A) at rest, and at quantiles of dt over the inputs (B,T,d)."""

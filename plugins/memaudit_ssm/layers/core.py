@@ -28,6 +28,8 @@ class Core(nn.Module, ABC):
     parameterization: str = "exp"
     #: One of memaudit.numerics.linear.EXECUTIONS.
     execution: str = "auto"
+    #: False while moved copies of the weights are tried: what cannot be run answers NaN then.
+    checked: bool = True
 
     @abstractmethod
     def modes(self) -> Tensor:

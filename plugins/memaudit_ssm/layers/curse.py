@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from memaudit.numerics.linear import Bank, Dense, System
+from memaudit.numerics.linear.numbers import eigenvalues_of
 from memaudit_ssm.layers.core import Core
 
 if TYPE_CHECKING:
@@ -71,7 +72,9 @@ class Residual(Core):
     def modes(self) -> Tensor:
         pull = self.pull()
         # Rounding must not push a mode that is kept for ever beyond the boundary.
-        rates = pull if pull.ndim == 1 else torch.linalg.eigvalsh(pull).clamp(max=0.0)
+        rates = (
+            pull if pull.ndim == 1 else eigenvalues_of(pull, torch.linalg.eigvalsh).clamp(max=0.0)
+        )
         modes = 1.0 + self.dt * rates
         return modes.to(torch.promote_types(modes.dtype, torch.complex64))
 

@@ -87,9 +87,10 @@ class LRU(Core):
         self.register_parameter(name, nn.Parameter(stored))
 
     def _matrix(self, name: str) -> Tensor:
+        # As attributes: other tensors may stand in the place of the parameters for a while.
         if self.form == "split":
-            return torch.complex(*map(self.get_parameter, (f"{name}_re", f"{name}_im")))
-        stored = self.get_parameter(name)
+            return torch.complex(getattr(self, f"{name}_re"), getattr(self, f"{name}_im"))
+        stored: Tensor = getattr(self, name)
         return torch.view_as_complex(stored) if self.form == "pairs" else stored
 
     @torch.no_grad()

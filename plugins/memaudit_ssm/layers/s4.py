@@ -90,10 +90,10 @@ class S4Layer(Core):
         weights = inner.continuous()
         direct = self.D if self.D.ndim == 2 else self.D.unsqueeze(0)
         if not self.bidirectional:
-            return {"": system_of(weights, direct, disc=inner.disc)}
+            return {"": system_of(weights, direct, disc=inner.disc, checked=self.checked)}
         ways = zip(("forward", "backward"), weights.readout.chunk(2), (direct, None), strict=True)
         return {
-            name: system_of(weights.read_by(half), skip, disc=inner.disc)
+            name: system_of(weights.read_by(half), skip, disc=inner.disc, checked=self.checked)
             for name, half, skip in ways
         }
 
@@ -104,7 +104,10 @@ class S4Layer(Core):
             return None
         if any(t.is_inference() for t in tensors):
             return None
-        return tuple((t.data_ptr(), t._version, t.dtype, t.device) for t in tensors)
+        try:
+            return tuple((t.data_ptr(), t._version, t.dtype, t.device) for t in tensors)
+        except RuntimeError:  # a batch of copies at once has no address
+            return None
 
 
 class S4(S4Layer):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from memaudit.numerics.linear import Bank, System, discretize
+from memaudit.numerics.linear.numbers import eigenvalues_of
 from memaudit_ssm.layers.s4_dplr import DplrBank, discretize_dplr, restore_readout
 
 
@@ -43,16 +44,21 @@ class Continuous:
         return replace(self, readout=readout)
 
 
-def system_of(weights: Continuous, direct: Tensor | None, *, disc: str) -> System:
-    """The bank in discrete time; a low-rank part has dense matrices, by the bilinear rule."""
+def system_of(
+    weights: Continuous, direct: Tensor | None, *, disc: str, checked: bool = True
+) -> System:
+    """The bank in discrete time; a low-rank part has dense matrices, by the bilinear rule.
+
+    A readout that cannot be restored is refused when `checked`, and not finite otherwise.
+    """
     if weights.low_rank is not None:
-        return _dense(weights, weights.low_rank, direct)
+        return _dense(weights, weights.low_rank, direct, checked=checked)
     modes, gains = discretize(weights.rates, weights.steps, how=disc)
     # The other one of each pair doubles the real part; S4 doubles real modes all the same.
     return Bank(modes, gains * weights.inputs, 2.0 * weights.readout, direct)
 
 
-def _dense(weights: Continuous, low: LowRank, direct: Tensor | None) -> DplrBank:
+def _dense(weights: Continuous, low: LowRank, direct: Tensor | None, *, checked: bool) -> DplrBank:
     kind, device = weights.rates.dtype, weights.rates.device
     matrix, inputs = discretize_dplr(
         _pairs(weights.rates),
@@ -61,13 +67,15 @@ def _dense(weights: Continuous, low: LowRank, direct: Tensor | None) -> DplrBank
         left=_pairs(low.left),
         right=_pairs(low.right),
     )
-    readout, condition = restore_readout(matrix, _pairs(weights.readout), low.length)
-    # In double precision: the order is that of the matrix, not that of its rounding.
-    eigenvalues = torch.linalg.eigvals(matrix)
+    stored = _pairs(weights.readout)
+    readout, condition = restore_readout(matrix, stored, low.length, checked=checked)
+    # In double precision: the order is that of the matrix, not that of its rounding. Copies
+    # that are only run need none.
+    eigenvalues = eigenvalues_of(matrix).to(device, kind) if checked else None
     return DplrBank(
         *(part.to(device, kind) for part in (matrix, inputs, readout)),
         direct=direct,
-        eigenvalues=eigenvalues.to(device, kind),
+        eigenvalues=eigenvalues,
         condition=condition,
     )
 

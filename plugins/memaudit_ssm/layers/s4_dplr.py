@@ -10,6 +10,7 @@ from torch import Tensor
 
 from memaudit.errors import SourceError
 from memaudit.numerics.linear import DenseBank, System
+from memaudit.numerics.linear.numbers import eigenvalues_of
 
 #: Beyond this condition number fewer than three digits of the readout are left in float64.
 WORST_CONDITION = 1e13
@@ -19,14 +20,14 @@ WORST_CONDITION = 1e13
 class DplrBank(System):
     """Full state matrices (H,2N,2N) with `inputs` (H,2N), `readout` (C,H,2N) and D (C,H).
 
-    `eigenvalues` are known beforehand, since every run asks for the largest. `condition` is the
+    `eigenvalues` may be known beforehand, in a better precision than the matrix. `condition` is the
     worst condition number of the equations that gave the readout; 1 when there were none.
     """
 
     matrix: Tensor
     inputs: Tensor
     readout: Tensor
-    eigenvalues: Tensor
+    eigenvalues: Tensor | None = None
     direct: Tensor | None = None
     condition: float = 1.0
     banked: ClassVar[bool] = True
@@ -37,7 +38,7 @@ class DplrBank(System):
         return self.matrix.shape[0]
 
     def modes(self) -> Tensor:
-        return self.eigenvalues
+        return eigenvalues_of(self.matrix) if self.eigenvalues is None else self.eigenvalues
 
     def kernel(self, start: int, stop: int) -> Tensor:
         return self._dense().kernel(start, stop)
@@ -50,6 +51,9 @@ class DplrBank(System):
 
     def step_through(self, u: Tensor) -> Tensor:
         return self._dense().step_through(u)
+
+    def lightly(self, u: Tensor) -> Tensor:
+        return self._dense().lightly(u)
 
     def _dense(self) -> DenseBank:
         return DenseBank(self.matrix, self.inputs, self.readout, self.direct)
@@ -70,8 +74,13 @@ def discretize_dplr(
     return matrix, torch.linalg.solve(below, 2.0 * inputs.unsqueeze(-1)).squeeze(-1)
 
 
-def restore_readout(matrix: Tensor, readout: Tensor, length: int) -> tuple[Tensor, float]:
-    """C from the stored C (I - A^length), and the condition number; E_WEIGHTS if none can be."""
+def restore_readout(
+    matrix: Tensor, readout: Tensor, length: int, *, checked: bool = True
+) -> tuple[Tensor, float]:
+    """C from the stored C (I - A^length), and the condition number; E_WEIGHTS if none can be.
+
+    Unless `checked`, nothing is refused, and the condition number is not asked for.
+    """
     if length < 0:
         fact = f"the stored length of the kernel is {length}"
         raise SourceError("E_WEIGHTS", fact, hint="save the model again", stage="weights")
@@ -79,6 +88,9 @@ def restore_readout(matrix: Tensor, readout: Tensor, length: int) -> tuple[Tenso
         return readout, 1.0
     eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
     gap = eye - torch.linalg.matrix_power(matrix, length)
+    stored = readout.transpose(0, 1).mT
+    if not checked:
+        return torch.linalg.solve_ex(gap.mT, stored)[0].mT.transpose(0, 1), torch.nan
     tame = bool(gap.isfinite().all())
     condition = float(torch.linalg.cond(gap.detach()).max()) if tame else torch.inf
     # A comparison that NaN fails too.
@@ -90,4 +102,4 @@ def restore_readout(matrix: Tensor, readout: Tensor, length: int) -> tuple[Tenso
             hint="take a checkpoint of a stable model, or one with another kernel length",
             stage="weights",
         )
-    return torch.linalg.solve(gap.mT, readout.transpose(0, 1).mT).mT.transpose(0, 1), condition
+    return torch.linalg.solve(gap.mT, stored).mT.transpose(0, 1), condition

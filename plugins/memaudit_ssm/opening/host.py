@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from memaudit.contracts import AbstractSubject
 from memaudit.errors import SourceError
 from memaudit.numerics.inputs import checked_inputs
 from memaudit_ssm.hosts.naming import listed
 from memaudit_ssm.opening import parts
+from memaudit_ssm.opening.perturbing import perturbable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from memaudit.contracts import AbstractLinearPart
+    from memaudit.contracts import AbstractLinearPart, AbstractPerturbable
     from memaudit.results import Identity, Spectrum
     from memaudit_ssm.layers.core import Core
 
@@ -43,11 +44,11 @@ class LayerSubject(AbstractSubject):
 
     def respond(self, inputs: Tensor) -> Tensor:
         """Answer (B,T,D) floats by (B,T,M)."""
-        checked = checked_inputs(
-            inputs, width=self.core.width, vocabulary=None, device=self.device, dtype=self.dtype
-        )
         with torch.no_grad():
-            return self.core(checked)
+            return self._answer(self.core, inputs)
+
+    def perturbable(self) -> AbstractPerturbable:
+        return perturbable(self.core, {self.name: self.core}, self._answer)
 
     def weights(self) -> Mapping[str, Tensor]:
         return self.core.state_dict()
@@ -58,6 +59,12 @@ class LayerSubject(AbstractSubject):
 
     def linear_parts(self) -> Mapping[str, AbstractLinearPart]:
         return parts.linear_parts({self.name: self.core})
+
+    def _answer(self, core: nn.Module, inputs: Tensor) -> Tensor:
+        checked = checked_inputs(
+            inputs, width=self.core.width, vocabulary=None, device=self.device, dtype=self.dtype
+        )
+        return core(checked)
 
 
 class LayerHost(AbstractSubject):
@@ -85,6 +92,9 @@ class LayerHost(AbstractSubject):
 
     def linear_parts(self) -> Mapping[str, AbstractLinearPart]:
         return {k: v for part in self._layers.values() for k, v in part.linear_parts().items()}
+
+    def perturbable(self) -> AbstractPerturbable | None:
+        return None if self._only is None else self._only.perturbable()
 
     def respond(self, inputs: Tensor) -> Tensor:
         """The answer of the only layer; with several there is no answer of the whole."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from memaudit.contracts import AbstractSubject
 from memaudit.numerics.inputs import checked_inputs
 from memaudit_ssm.opening import parts
+from memaudit_ssm.opening.perturbing import perturbable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from memaudit.contracts import AbstractLinearPart
+    from memaudit.contracts import AbstractLinearPart, AbstractPerturbable
     from memaudit.results import Identity, Spectrum
     from memaudit_ssm.models.net import SequenceNet
 
@@ -63,14 +64,23 @@ class NetSubject(AbstractSubject):
     def linear_parts(self) -> Mapping[str, AbstractLinearPart]:
         return parts.linear_parts(self.net.cores())
 
+    def perturbable(self) -> AbstractPerturbable:
+        def call(net: nn.Module, inputs: Tensor) -> Tensor:
+            return net(self._checked(inputs))
+
+        return perturbable(self.net, self.net.cores(), call)
+
     def _answer(self, inputs: Any, hear: Callable[[str, Tensor], None] | None) -> Tensor:
-        checked = checked_inputs(
+        checked = self._checked(inputs)
+        with torch.no_grad():
+            table = None if checked.is_floating_point() else self.net.table
+            return self.net(checked if table is None else table(checked), hear)
+
+    def _checked(self, inputs: Any) -> Tensor:
+        return checked_inputs(
             inputs,
             width=self.net.width,
             vocabulary=self.vocabulary,
             device=self.device,
             dtype=self.dtype,
         )
-        with torch.no_grad():
-            table = None if checked.is_floating_point() else self.net.table
-            return self.net(checked if table is None else table(checked), hear)

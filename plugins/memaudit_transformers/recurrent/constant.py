@@ -28,7 +28,7 @@ class AbstractConstant(AbstractKind):
         def tell(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             found = [x for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)]
             hidden = next(x for x in found if x.ndim == 3)
-            sizes = self.rest(module).sizes.to(hidden)
+            sizes = self.rest(module).sizes.detach().to(hidden)
             hear(Steps(sizes.expand(*hidden.shape[:2], len(sizes))))
 
         yield module.register_forward_pre_hook(tell, with_kwargs=True)

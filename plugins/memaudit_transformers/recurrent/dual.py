@@ -25,6 +25,7 @@ class Dual(AbstractKind):
     quantity: ClassVar[str] = "dt"
     at_rest: ClassVar[str] = "rest, dt at its bias"
     kernel: ClassVar[Kernel | None] = CHUNK_SCAN
+    decays: ClassVar[tuple[str, ...]] = ("A_log", "dt_bias")
 
     def matches(self, module: nn.Module) -> bool:
         rates, bias, skip = (tensor_of(module, name) for name in ("A_log", "dt_bias", "D"))

@@ -54,7 +54,11 @@ class Recurrent:
 
     def at_rest(self) -> Tensor:
         """Eigenvalues of one step, in float64, with what depends on the data at its bias."""
-        return self.kind.rest(self.module).decays().flatten()
+        return self.modes_of(self.module).detach()
+
+    def modes_of(self, module: nn.Module) -> Tensor:
+        """The same of the module with other weights in it, with gradients if they ask for some."""
+        return self.kind.rest(module).decays().flatten()
 
     def record(self) -> Recurrence:
         """The entry of the identity."""

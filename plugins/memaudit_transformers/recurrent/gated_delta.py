@@ -26,6 +26,7 @@ class GatedDelta(AbstractKind):
     quantity: ClassVar[str] = "dt"
     at_rest: ClassVar[str] = "rest, dt at its bias"
     kernel: ClassVar[Kernel | None] = DELTA_RULE
+    decays: ClassVar[tuple[str, ...]] = ("A_log", "dt_bias")
 
     def matches(self, module: nn.Module) -> bool:
         rates, bias = tensor_of(module, "A_log"), tensor_of(module, "dt_bias")

@@ -24,6 +24,7 @@ class KimiDelta(AbstractKind):
 
     cell: ClassVar[str] = "kimi-delta"
     kernel: ClassVar[Kernel | None] = DELTA_RULE
+    decays: ClassVar[tuple[str, ...]] = ("A_log", "dt_bias")
 
     def matches(self, module: nn.Module) -> bool:
         return _gate(module) is not None

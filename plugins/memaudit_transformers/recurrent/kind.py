@@ -32,6 +32,8 @@ class AbstractKind(ABC):
     selective: ClassVar[bool] = True
     #: The library's function that the layer hands its decays to; None: `listen` hears them.
     kernel: ClassVar[Kernel | None] = None
+    #: How the names of the weights end that make the decay, inside the layer.
+    decays: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def matches(self, module: nn.Module) -> bool:
@@ -56,7 +58,7 @@ def raw(module: nn.Module, name: str) -> Tensor:
     found = tensor_of(module, name)
     if found is None:
         raise AttributeError(f"{type(module).__name__} has no tensor {name}")
-    return found.detach().cpu().double()
+    return found.cpu().double()
 
 
 def tensor_of(module: nn.Module, name: str) -> Tensor | None:

@@ -24,6 +24,7 @@ class MLstm(AbstractKind):
     """A projection to forget gates, alone or fused with the input gates: sigmoid(cap(gate))."""
 
     cell: ClassVar[str] = "mlstm"
+    decays: ClassVar[tuple[str, ...]] = ("fgate_preact.weight", "fgate_preact.bias")
 
     def matches(self, module: nn.Module) -> bool:
         return any(isinstance(module._modules.get(name), nn.Linear) for name in _GATES)

@@ -23,6 +23,11 @@ class RgLru(AbstractKind):
 
     cell: ClassVar[str] = "rg-lru"
     kernel: ClassVar[Kernel | None] = RNN_SCAN
+    decays: ClassVar[tuple[str, ...]] = (
+        "recurrent_param",
+        "recurrent_gate_bias",
+        "recurrent_gate_weight",
+    )
 
     def matches(self, module: nn.Module) -> bool:
         rates, bias = (tensor_of(module, n) for n in ("recurrent_param", "recurrent_gate_bias"))

@@ -20,6 +20,7 @@ class Rwkv(AbstractConstant):
 
     cell: ClassVar[str] = "rwkv"
     kernel: ClassVar[Kernel | None] = WKV
+    decays: ClassVar[tuple[str, ...]] = ("time_decay",)
 
     def matches(self, module: nn.Module) -> bool:
         decay, first = tensor_of(module, "time_decay"), tensor_of(module, "time_first")

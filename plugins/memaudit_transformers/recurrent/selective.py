@@ -22,6 +22,7 @@ class Selective(AbstractKind):
     quantity: ClassVar[str] = "dt"
     at_rest: ClassVar[str] = "rest, dt at its bias"
     kernel: ClassVar[Kernel | None] = SELECTIVE_SCAN
+    decays: ClassVar[tuple[str, ...]] = ("A_log", "dt_proj_bias", "dt_proj.bias")
 
     def matches(self, module: nn.Module) -> bool:
         rates = tensor_of(module, "A_log")
@@ -33,7 +34,7 @@ class Selective(AbstractKind):
     def rest(self, module: nn.Module) -> Steps:
         rates = torch.exp(raw(module, "A_log"))
         bias = _bias(module)
-        bias = rates.new_zeros(rates.shape[:-1]) if bias is None else bias.detach().to(rates)
+        bias = rates.new_zeros(rates.shape[:-1]) if bias is None else bias.to(rates)
         return Steps(softplus(bias).flatten(), rates.flatten(0, -2))
 
     def parameterization(self, module: nn.Module) -> str:

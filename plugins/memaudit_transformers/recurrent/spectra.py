@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from memaudit.errors import clean
 from memaudit.numerics.spectra import point, spectrum
+from memaudit_transformers.recurrent.exponents import largest_exponent
 from memaudit_transformers.recurrent.taps import steps_of
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ def spectra_of(
 
 
 def _spectrum(recurrent: Recurrent, steps: Steps | None) -> Spectrum:
-    return spectrum(
+    made = spectrum(
         layer=clean(recurrent.layer),
         cell=recurrent.cell,
         parameterization=recurrent.parameterization,
@@ -47,6 +49,10 @@ def _spectrum(recurrent: Recurrent, steps: Steps | None) -> Spectrum:
         eigenvalues=recurrent.at_rest(),
         points=() if steps is None else _points(recurrent.kind.quantity, steps),
     )
+    exponent = largest_exponent(recurrent, steps)
+    if exponent is None:
+        return made
+    return replace(made, lyapunov=exponent.value, lyapunov_interval=exponent.interval)
 
 
 def _points(quantity: str, steps: Steps) -> tuple[SpectrumPoint, ...]:

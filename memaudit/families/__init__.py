@@ -1,0 +1,1 @@
+"""Checkpoints of growing size, held against one target functional."""

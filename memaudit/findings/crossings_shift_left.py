@@ -1,0 +1,47 @@
+"""MA208: the larger the models of a family, the smaller the moves that spoil them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from memaudit.contracts import AbstractRule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from memaudit.results import Finding, Report
+    from memaudit.results.family import FamilyReport
+
+
+class CrossingsShiftLeft(AbstractRule):
+    """The curves E_m(beta) cross at ever smaller beta as m grows."""
+
+    code: ClassVar[str] = "MA208"
+    name: ClassVar[str] = "crossings-shift-left"
+    severity: ClassVar[str] = "warning"
+    explanation: ClassVar[str] = (
+        "Larger models of this family fit the target better as long as nothing moves, but a move "
+        "of the weights from which on they are worse than the next smaller model gets smaller "
+        "and smaller with the size. There is then no radius that holds for all sizes: the "
+        "approximation is not stable, and a larger model needs smaller learning rates and finer "
+        "number formats for no gain. Recurrent weights that are stored as eigenvalues do this "
+        "when the target forgets slower than exponentially. A stable reparameterization of the "
+        "recurrent weights (exp, softplus) lets the crossings stay put; otherwise "
+        "prefer the smaller model."
+    )
+
+    def check(self, report: Report) -> Iterable[Finding]:
+        """Nothing: it takes several models to cross."""
+        del report
+        return ()
+
+    def check_family(self, family: FamilyReport) -> Iterable[Finding]:
+        """One finding for an unstable family."""
+        if family.verdict != "unstable":
+            return
+        there = [c for c in family.crossings if c.exists]
+        told = ", ".join(f"{c.beta:.3g} (m = {c.smaller} and {c.larger})" for c in there)
+        yield self.finding(
+            f"the curves E_m(beta) cross at ever smaller beta: {told}",
+            "store the recurrent weights behind exp or softplus, or stay with a smaller model",
+        )

@@ -1,0 +1,103 @@
+"""Where the error curves of two models cross, and whether such crossings shift."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Curves that merge as models grow pass each other by a little: a smaller lead counts as none.
+#: On fitted families over 400 steps 1.5, 2 and 3 give the same verdicts, 1.1 and 1.25 do not.
+LEAD = 2.0
+#: Crossings that lie within this factor of each other stay put.
+STAY = 2.0
+#: Errors are compared by their logarithms, which infinity and zero do not have.
+LARGEST, SMALLEST = 1e300, 1e-300
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A crossing with what different seeds make of it; infinite where curves do not cross."""
+
+    beta: float
+    low: float
+    high: float
+
+    @property
+    def exists(self) -> bool:
+        """Whether the curves cross, by the draws of all seeds together."""
+        return 0 < self.beta < np.inf
+
+
+def running_maximum(errors: np.ndarray) -> np.ndarray:
+    """E(beta) from the errors (betas, draws): a ball holds whatever the smaller ones hold."""
+    return np.maximum.accumulate(np.asarray(errors, float).max(1))
+
+
+def crossing(
+    betas: np.ndarray,
+    smaller: np.ndarray,
+    larger: np.ndarray,
+    *,
+    starts: tuple[float, float],
+    cap: float,
+) -> float:
+    """The first beta from which the larger model is worse, by log-log interpolation.
+
+    It is worse where its error exceeds `LEAD` times that of the smaller one. `starts` are E(0) of
+    both: 0 is answered when the larger one is no better there. Infinite when there is no crossing
+    before the smaller one's error exceeds `cap`, where both models are lost. What has happened
+    at the first beta already is told as that beta.
+    """
+    if starts[1] >= starts[0]:
+        return 0.0
+    low, gap = _log(smaller), _log(larger) - _log(smaller) - np.log(LEAD)
+    x, lost = np.log(betas), float(_log(np.array(cap)))
+    for i in range(len(betas)):
+        if i and low[i - 1] > lost:
+            break
+        if gap[i] > 0:
+            share = gap[i] / (gap[i] - gap[i - 1]) if i else 0.0
+            height = low[i] - share * (low[i] - low[i - 1]) if i else low[i]
+            at = x[i] - share * (x[i] - x[i - 1]) if i else x[i]
+            return float(np.exp(at)) if height <= lost else np.inf
+    return np.inf
+
+
+def height(betas: np.ndarray, errors: np.ndarray, beta: float) -> float:
+    """E at any beta of the grid's range, by log-log interpolation."""
+    return float(np.exp(np.interp(np.log(beta), np.log(betas), _log(errors))))
+
+
+def trend(spans: Sequence[Span]) -> tuple[str, str]:
+    """The verdict on crossings in the order of growing models, and the sentence behind it.
+
+    They shift left when a later one lies more than `STAY` times below an earlier one, whichever
+    seed is asked.
+    """
+    if not spans:
+        return "undetermined", "one curve crosses nothing; add members"
+    if all(span.beta == 0 for span in spans):
+        return "undetermined", "no member is better than the next smaller one, moved or not"
+    there = [span for span in spans if span.exists]
+    told = ", ".join(f"{span.beta:.3g}" for span in there)
+    pairs = [(early, late) for i, early in enumerate(there) for late in there[i + 1 :]]
+    if any(late.high * STAY < early.low for early, late in pairs):
+        return "unstable", f"the crossings shift left as the models grow (beta = {told})"
+    if any(late.beta * STAY < early.beta for early, late in pairs):
+        return "undetermined", f"the crossings shift by less than their noise ({told}); draw more"
+    if not there:
+        return "stable", "no crossings: the larger model is never the worse one"
+    if len(there) == 1 and there[0] is spans[-1]:
+        return "undetermined", f"only the largest models cross (beta = {told}); add a larger one"
+    if len(there) == 1:
+        return "stable", f"one crossing (beta = {told}), and none of larger models"
+    return "stable", f"the crossings stay put (beta = {told})"
+
+
+def _log(errors: np.ndarray) -> np.ndarray:
+    return np.log(np.clip(np.asarray(errors, float), SMALLEST, LARGEST))

@@ -1,0 +1,152 @@
+"""How large a move of one weight is: its size, random moves, projections and steepest moves.
+
+Moves are batched, (K,…) for K copies of a weight (…), and every function acts on each by itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from memaudit.errors import ArgumentError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: How the size of a move is measured: by its operator norm, its Euclidean one, its largest entry.
+BALLS = ("spectral", "frobenius", "max-abs")
+
+
+def size(delta: torch.Tensor, form: str, ball: str) -> torch.Tensor:
+    """The sizes (K,) of moves (K,…) of a weight that acts as `form` says."""
+    geometry = _geometry(delta.shape[1:], form, ball)
+    flat = _wide(delta).flatten(1)
+    if geometry == "operator":
+        return torch.linalg.matrix_norm(_matrices(_wide(delta)), ord=2)
+    return _size_of_flat(flat, geometry)
+
+
+def draw(
+    shape: Sequence[int],
+    form: str,
+    ball: str,
+    count: int,
+    generator: torch.Generator,
+    *,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str = "cpu",
+) -> torch.Tensor:
+    """`count` random moves (K,…) of size 1: the sphere of the ball, its corners among them."""
+    geometry = _geometry(shape, form, ball)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    options = {"generator": generator, "dtype": wide, "device": generator.device}
+    numbers = torch.Size(shape).numel()
+    if geometry == "box":
+        found = 2.0 * torch.rand(count, numbers, **options) - 1.0
+        # The worst move of a box is often a corner, which uniform draws never come near.
+        found[::2] = torch.where(found[::2] < 0, -1.0, 1.0).to(wide)
+        found = found / _size_of_flat(found, geometry)[:, None]
+    elif geometry == "sphere":
+        found = torch.randn(count, numbers, **options)
+        found = found / _size_of_flat(found, geometry)[:, None]
+    else:
+        rows = shape[0] if len(shape) else 1
+        found = _operators(torch.randn(count, rows, numbers // max(rows, 1), **options), generator)
+    return found.reshape(count, *shape).to(device=device, dtype=dtype)
+
+
+def project(delta: torch.Tensor, form: str, ball: str, beta: float | torch.Tensor) -> torch.Tensor:
+    """The nearest moves of size `beta` at most, in the Euclidean sense; `beta` may be (K,)."""
+    geometry = _geometry(delta.shape[1:], form, ball)
+    wide = _wide(delta)
+    limit = torch.as_tensor(beta, dtype=wide.dtype, device=wide.device).expand(len(delta))[:, None]
+    if geometry == "operator":
+        left, values, right = torch.linalg.svd(_matrices(wide), full_matrices=False)
+        found = (left * torch.minimum(values, limit).unsqueeze(1)) @ right
+    else:
+        flat = wide.flatten(1)
+        if geometry == "box":
+            found = torch.maximum(torch.minimum(flat, limit), -limit)
+        else:
+            length = _size_of_flat(flat, geometry)[:, None]
+            found = flat * (limit / length.clamp_min(torch.finfo(wide.dtype).tiny)).clamp_max(1.0)
+    return found.reshape(delta.shape).to(delta.dtype)
+
+
+def steepest(gradient: torch.Tensor, form: str, ball: str) -> torch.Tensor:
+    """The moves of size 1 with the largest inner product with `gradient`.
+
+    Where the gradient is zero, so is the move. Of a matrix U S V^T in the spectral ball it is
+    U V^T, in a box the signs, else g / |g|.
+    """
+    geometry = _geometry(gradient.shape[1:], form, ball)
+    wide = _wide(gradient)
+    flat = wide.flatten(1)
+    # Gradients of an exploding error are huge: their squares must not overflow.
+    largest = flat.abs().amax(1, keepdim=True) if flat.shape[1] else flat.sum(1, keepdim=True)
+    flat = flat / torch.where(largest > 0, largest, 1.0)
+    if geometry == "operator":
+        left, values, right = torch.linalg.svd(
+            _matrices(flat.reshape(wide.shape)), full_matrices=False
+        )
+        # Directions that the gradient does not have are rounding: they are left alone.
+        rounding = torch.finfo(wide.dtype).eps * max(left.shape[1], right.shape[2])
+        kept = (values > rounding * values[:, :1]).to(wide.dtype)
+        found = (left * kept.unsqueeze(1)) @ right
+    elif geometry == "box":
+        found = flat.sign()
+    else:
+        length = _size_of_flat(flat, geometry)[:, None]
+        found = flat / torch.where(length > 0, length, 1.0)
+    return found.reshape(gradient.shape).to(gradient.dtype)
+
+
+def _geometry(shape: Sequence[int], form: str, ball: str) -> str:
+    """What the ball is to a weight of this form: "operator", "sphere" or "box"."""
+    if ball not in BALLS:
+        raise ArgumentError(f"there is no ball {ball!r}", hint=nearest(ball, BALLS))
+    if ball == "frobenius":
+        return "sphere"
+    if ball == "max-abs" or form == "diagonal":
+        return "box"
+    return "operator" if form == "matrix" and len(shape) > 1 else "sphere"
+
+
+def _size_of_flat(flat: torch.Tensor, geometry: str) -> torch.Tensor:
+    if geometry == "box":
+        return flat.abs().amax(1)
+    return torch.linalg.vector_norm(flat, dim=1)
+
+
+def _operators(gaussian: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Matrices (K,r,c) of largest singular value 1: all of them 1, as they come, of rank one."""
+    found = torch.empty_like(gaussian)
+    tall = gaussian.shape[1] >= gaussian.shape[2]
+    upright = gaussian[0::3] if tall else gaussian[0::3].mT
+    # The sign of R's diagonal is LAPACK's choice; without it Q is uniformly distributed.
+    q, r = torch.linalg.qr(upright)
+    q = q * torch.where(r.diagonal(dim1=1, dim2=2) < 0, -1.0, 1.0).to(q.dtype).unsqueeze(1)
+    found[0::3] = q if tall else q.mT
+    found[1::3] = gaussian[1::3] / torch.linalg.matrix_norm(gaussian[1::3], ord=2)[:, None, None]
+    left = gaussian[2::3, :, 0]
+    right = torch.randn(
+        len(left),
+        gaussian.shape[2],
+        generator=generator,
+        dtype=gaussian.dtype,
+        device=gaussian.device,
+    )
+    left, right = (v / torch.linalg.vector_norm(v, dim=1, keepdim=True) for v in (left, right))
+    found[2::3] = left.unsqueeze(2) * right.unsqueeze(1)
+    return found
+
+
+def _matrices(delta: torch.Tensor) -> torch.Tensor:
+    """Moves (K,r,…) as matrices (K,r,c)."""
+    return delta.flatten(2)
+
+
+def _wide(delta: torch.Tensor) -> torch.Tensor:
+    """In float32 at least: there is no decomposition in half precision."""
+    return delta if delta.dtype == torch.float64 else delta.float()

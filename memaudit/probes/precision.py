@@ -1,0 +1,77 @@
+"""What the common number formats do to the recurrent weights, and so to the memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from memaudit.contracts import AbstractProbe, Tools
+from memaudit.errors import ArgumentError, clean, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from memaudit.contracts import AbstractSubject, Setting
+    from memaudit.results import Precision as Record
+
+WEIGHTS = ("recurrent", "all")
+
+
+@dataclass(frozen=True, slots=True)
+class Precision(AbstractProbe):
+    """What is left of the memory when the recurrent weights are stored in another format?
+
+    Every format is a move of the weights, with its size on the axis of E(beta) and the error of
+    the answers. Then the rounded weights stand in the model while eigenvalues and memory functions
+    are measured. `weights` "all" rounds the others, too. `formats` empty are all of them.
+    """
+
+    name = "precision"
+    summary = "bf16, fp16, fp8, int8, int4 as moves of the weights: eigenvalues and memory after"
+    fills = "precision"
+    late = True
+
+    weights: str = "recurrent"
+    formats: str | tuple[str, ...] = ()
+    norm: str = "sobolev"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be measured, before a model is opened."""
+        from memaudit.numerics.perturbation.errors import NORMS
+        from memaudit.numerics.rounding import FORMATS
+
+        _known("weights", [self.weights], WEIGHTS)
+        _known("norm", [self.norm], NORMS)
+        _known("formats", _listed(self.formats), FORMATS)
+
+    def measure(self, subject: AbstractSubject, setting: Setting) -> Record:
+        return self.measure_with(subject, setting, Tools(lambda *_: None, lambda _: {}))
+
+    def measure_with(self, subject: AbstractSubject, setting: Setting, tools: Tools) -> Record:
+        from memaudit.numerics.rounding import FORMATS
+        from memaudit.probes.precision_trial import PrecisionTrial
+        from memaudit.probes.rounded_weights import choose
+        from memaudit.results import Precision as Record
+
+        chosen = choose(subject, self.weights)
+        trial = PrecisionTrial(subject, chosen, setting, self.norm, tools)
+        formats = tuple(dict.fromkeys(_listed(self.formats))) or tuple(FORMATS)
+        return Record(
+            roundings=trial.roundings(formats) if chosen.tensors else (),
+            weights=tuple(chosen.tensors),
+            norm=self.norm,
+            note=chosen.note,
+        )
+
+
+def _listed(formats: str | tuple[str, ...]) -> list[str]:
+    """Names from a list, or from a text with commas between them."""
+    names = formats.split(",") if isinstance(formats, str) else formats
+    return [name.strip() if isinstance(name, str) else name for name in names if name]
+
+
+def _known(option: str, values: Iterable[object], known: Iterable[str]) -> None:
+    for value in values:
+        if not isinstance(value, str) or value not in known:
+            fact = f"precision has no {option} {clean(value)!r}"
+            raise ArgumentError(fact, hint=nearest(str(value), known))

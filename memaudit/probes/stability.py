@@ -1,0 +1,152 @@
+"""How far the weights of a model may move before its answers go astray."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from memaudit.contracts import AbstractProbe, Tools
+from memaudit.errors import ArgumentError, clean, nearest
+
+if TYPE_CHECKING:
+    from memaudit.contracts import AbstractSubject, Setting
+    from memaudit.probes.stability_curve import Effort
+    from memaudit.results import Stability as Record
+
+GROUPS = ("recurrent", "input", "readout", "all")
+#: The smallest and largest beta: those of StableSSM, Fig. 1.
+SMALLEST, DOUBLINGS = 1e-3, 10
+#: Level → betas, draws of each, restarts of the ascent, its steps, seeds.
+LEVELS = {
+    "quick": (11, 8, 1, 4, 2),
+    "standard": (21, 30, 1, 8, 3),
+    "thorough": (41, 100, 4, 24, 5),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stability(AbstractProbe):
+    """How large is E(beta), and up to which beta does the model stay what it is?
+
+    E(beta) = sup over |theta' - theta| <= beta of ||H - H(.; theta')||, over random draws and
+    gradient ascent. H is the model itself, or `target`, a function from (B,T,D) to its answers.
+    `betas`, `draws` and `ascent` (steps, 0 for none) None leave them to the level. The tolerance
+    radius is the largest beta with E(beta) <= (1 + tol) E(0) + atol times the size of the answers.
+    """
+
+    name = "stability"
+    summary = "E(beta): error under moved weights by group, and the stability radius"
+    fills = "stability"
+    late = True
+
+    ball: str | tuple[str, ...] = "spectral"
+    norm: str = "sobolev"
+    group: str | tuple[str, ...] = GROUPS
+    betas: tuple[float, ...] | None = None
+    draws: int | None = None
+    ascent: int | None = None
+    steps: int = 100
+    tol: float = 1.0
+    atol: float = 0.1
+    target: Callable[[Any], Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be measured, before a model is opened."""
+        from memaudit.numerics.perturbation.balls import BALLS
+        from memaudit.numerics.perturbation.errors import NORMS
+
+        _known("ball", listed(self.ball), BALLS)
+        _known("norm", (self.norm,), NORMS)
+        _known("group", listed(self.group), GROUPS)
+        _positive("betas", () if self.betas is None else listed(self.betas))
+        _whole("draws", 1 if self.draws is None else self.draws, low=1)
+        _whole("ascent", 0 if self.ascent is None else self.ascent, low=0)
+        _whole("steps", self.steps, low=2)
+
+    def measure(self, subject: AbstractSubject, setting: Setting) -> Record:
+        return self.measure_with(subject, setting, Tools(lambda *_: None, lambda _: {}))
+
+    def measure_with(self, subject: AbstractSubject, setting: Setting, tools: Tools) -> Record:
+        from memaudit.probes.stability_curve import GroupSearch
+        from memaudit.probes.stability_trial import make_trial
+        from memaudit.results import Stability as Record
+
+        trial = make_trial(subject, setting, norm=self.norm, steps=self.steps, target=self.target)
+        effort = self._effort(setting)
+        groups = [g for g in listed(self.group) if trial.named(g)]
+        asked = [(group, ball) for ball in listed(self.ball) for group in groups]
+        if not asked:
+            raise ArgumentError(
+                f"the model has no {' or '.join(listed(self.group))} weights that can be moved",
+                hint="leave the option stability.group out",
+            )
+        curves = []
+        for done, (group, ball) in enumerate(asked):
+            tick = _share_of(tools.tick, done, len(asked))
+            curves.append(GroupSearch(trial, group, ball, effort, tick).curve())
+        reference = "the model as it is" if self.target is None else "a target functional"
+        return Record(
+            curves=tuple(curves),
+            reference=f"{reference}, on {len(trial.inputs)} inputs",
+            scale=trial.scale,
+            horizon=trial.inputs.shape[1],
+            draws=effort.draws,
+            seeds=len(effort.seeds),
+            execution=getattr(trial.copies, "execution", ""),
+        )
+
+    def _effort(self, setting: Setting) -> Effort:
+        from memaudit.probes.stability_curve import Effort
+
+        count, draws, starts, steps, seeds = LEVELS[setting.level]
+        spaced = (SMALLEST * 2.0 ** (DOUBLINGS * k / (count - 1)) for k in range(count))
+        betas = tuple(spaced) if self.betas is None else tuple(sorted(listed(self.betas)))
+        return Effort(
+            betas=betas,
+            draws=draws if self.draws is None else self.draws,
+            starts=starts,
+            steps=steps if self.ascent is None else self.ascent,
+            seeds=tuple(setting.seed + 1000 * k for k in range(seeds)),
+            tol=self.tol,
+            atol=self.atol,
+        )
+
+
+def _share_of(tick: Callable[[int, int], None], done: int, of: int) -> Callable[[int, int], None]:
+    """The progress of one of several searches; each has many rounds, so only the first shows."""
+    parts, reached = 100, 0.0
+
+    def told(now: int, total: int) -> None:
+        nonlocal reached
+        reached = max(reached, now / max(total, 1))
+        tick(parts * done + int(parts * min(reached, 0.99)), parts * of)
+
+    return told
+
+
+def listed(value: Any) -> tuple[Any, ...]:
+    """One value or several, as a tuple."""
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+def _known(option: str, values: tuple[Any, ...], known: tuple[str, ...]) -> None:
+    for value in values or ("",):
+        if value not in known:
+            fact = f"stability.{option} is {clean(value)!r}"
+            raise ArgumentError(fact, hint=nearest(str(value), known))
+
+
+def _positive(option: str, values: tuple[Any, ...]) -> None:
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e6:
+            raise ArgumentError(
+                f"stability.{option} holds {clean(value)!r}", hint="give positive numbers"
+            )
+
+
+def _whole(option: str, value: Any, *, low: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise ArgumentError(
+            f"stability.{option} is {clean(value)!r}", hint=f"give a whole number from {low} on"
+        )

@@ -1,0 +1,1 @@
+"""Reparameterizations: how a raw weight becomes an eigenvalue, one class each."""

@@ -1,0 +1,69 @@
+"""How large gradients are beside the weights they move, for every reparameterization."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+from memaudit.records import Record
+from memaudit.results.endless import bounded, unbounded
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReparamGradient(Record):
+    """One reparameterization at the eigenvalues that a layer has.
+
+    `largest` and `median` are of |dLoss/dw| / |w| over the modes that it can reach; `bound` is the
+    largest |f'| / f² (discrete: |f'| / (1 - f)²), the gradient scale of StableSSM, Theorem 3.4.
+    `unreachable` modes lie outside of its range. `learning_rate` is the largest step of plain
+    gradient descent that keeps every mode stable and moves no raw weight by more than its own size.
+    """
+
+    name: str
+    time: str
+    stable: bool
+    largest: float
+    median: float
+    bound: float
+    unreachable: int
+    learning_rate: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; infinity is a word."""
+        numbers = ("largest", "median", "bound", "learning_rate")
+        data = Record.to_dict(self)
+        return {**data, **{name: bounded(data[name]) for name in numbers}}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """The inverse of `to_dict`."""
+        numbers = ("largest", "median", "bound", "learning_rate")
+        return cls(**{**data, **{name: unbounded(data[name]) for name in numbers}})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gradient(Record):
+    """The gradients of one recurrent layer; `current` names the parameterization that it has.
+
+    `weights` are its raw recurrent weights, `own` the largest |dLoss/dw| / |w| among them as they
+    are stored. `recommended` is the reparameterization with the smallest largest ratio among the
+    stable ones that reach every mode, "" when there is none; `reasoning` says how it was chosen.
+    """
+
+    layer: str
+    cell: str
+    current: str
+    weights: tuple[str, ...]
+    loss: str
+    own: float | None
+    reparams: tuple[ReparamGradient, ...]
+    recommended: str
+    reasoning: str
+    note: str = ""
+    where: str = ""
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """The inverse of `to_dict`."""
+        reparams = tuple(ReparamGradient.from_dict(item) for item in data["reparams"])
+        return cls(**{**data, "reparams": reparams, "weights": tuple(data["weights"])})

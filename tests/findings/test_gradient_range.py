@@ -1,0 +1,52 @@
+"""MA206: when the gradients of one layer cannot share a learning rate."""
+
+from __future__ import annotations
+
+from memaudit.findings.gradient_range import GradientRange
+from memaudit.testing import check_rule
+from tests.reports.gradients import form, gradient
+from tests.reports.handmade import curve, report
+
+
+def found(**changes):
+    return list(GradientRange().check(report(curve(), gradient=(gradient(**changes),))))
+
+
+def test_the_rule_keeps_its_laws():
+    check_rule(GradientRange())
+
+
+def test_ratios_of_one_size_are_no_finding():
+    assert found() == []
+    edge = (form("exp", 20.0, median=0.2), form("softplus", 2.0))
+    assert found(reparams=edge) == []
+
+
+def test_a_largest_ratio_far_above_the_median_is_told():
+    spread = (form("exp", 20.1, median=0.2), form("softplus", 10.0))
+    (finding,) = found(reparams=spread)
+    assert (
+        finding.message == "the largest gradient over weight of exp is 20.1, beside a median of 0.2"
+    )
+    assert finding.advice == (
+        "train it with softplus, or keep gradient descent on its recurrent weights below 0.12"
+    )
+    assert finding.where == "layers.0"
+
+
+def test_a_ratio_far_above_that_of_the_recommended_form_is_told_with_its_place():
+    worse = (form("exp", 20.1), form("softplus", 2.0))
+    (finding,) = found(reparams=worse, where="encoder")
+    assert "where softplus has 2 at the same eigenvalues" in finding.message
+    assert finding.where == "encoder: layers.0"
+
+
+def test_a_layer_that_has_the_recommended_form_is_told_the_safe_rate_alone():
+    spread = (form("exp", 20.1, median=0.2),)
+    (finding,) = found(reparams=spread, recommended="exp")
+    assert finding.advice == "keep gradient descent on its recurrent weights below 0.12"
+
+
+def test_a_dense_layer_and_an_unmeasured_one_are_no_finding():
+    assert found(reparams=(), recommended="") == []
+    assert found(current="", reparams=(), own=None) == []

@@ -1,0 +1,57 @@
+"""The stability of a model on a page, to the letter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import StringIO
+
+from rich.console import Console
+
+from memaudit.reports.stability_table import stability_block
+from memaudit.results import Stability
+from memaudit.testing.moved_samples import stability
+
+TABLE = """\
+Stability
+weights   |ball     |radius   |exact  |tolerance |E(0.001) |E(0.1) |E(1)
+----------+---------+---------+-------+----------+---------+-------+--------
+recurrent |spectral |0.05     |0.0501 |     0.05 |0.50%    |75.00% |infinite
+readout   |spectral |infinite |-      |     0.05 |0.50%    |75.00% |infinite
+"""
+LEGEND = """\
+Radius: the largest move at which no mode reaches the boundary or the error
+stays below the size of the answers, over 3 seeds.
+Tolerance: E(beta) <= 2 E(0).
+E in the sobolev norm as a share of the answers, against the model as it is, on
+8 inputs of 100 steps; 30 draws and gradient ascent.
+a note
+"""
+
+
+def page(item: Stability) -> str:
+    sheet = StringIO()
+    console = Console(file=sheet, width=80, color_system=None, highlight=False, _environ={})
+    console.print(stability_block(item, width=80, ascii_only=True))
+    return "\n".join(line.rstrip() for line in sheet.getvalue().splitlines()) + "\n"
+
+
+def test_every_group_has_a_row_with_its_radii_and_errors() -> None:
+    assert page(stability()).startswith(TABLE)
+
+
+def test_the_legend_says_what_radius_tolerance_and_error_are() -> None:
+    assert page(stability()).endswith(LEGEND)
+
+
+def test_the_curves_are_drawn_with_a_letter_each() -> None:
+    picture = page(stability()).split("dotted: the answers\n")[1]
+    assert picture.count("a") > 20
+    assert "1.0e-03" in picture
+
+
+def test_parts_of_a_host_have_a_column() -> None:
+    near = replace(stability(), where="encoder")
+    far = replace(stability(), where="decoder")
+    told = page(near.joined(far))
+    assert "layer" in told.splitlines()[1]
+    assert told.count("encoder") == told.count("decoder") == 2
