@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from memaudit.errors import ArgumentError, SourceError, clean
 from memaudit.opening import Opened, open_source
+from memaudit.probes.real_copies import real_copies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -60,6 +61,7 @@ def mode_values(copies: AbstractPerturbable) -> Mapping[str, Any]:
 
 def _copies(subject: AbstractSubject) -> AbstractPerturbable:
     copies = None if subject.parts() else subject.perturbable()
+    copies = None if copies is None else real_copies(copies)
     if copies is None:
         why = "it runs part by part" if subject.parts() else "they are not known by name"
         raise SourceError(

@@ -21,14 +21,19 @@ if TYPE_CHECKING:
 
     from memaudit.probes.stability_trial import Trial
 
-#: Moves beyond so many times the largest beta count as out of reach.
-REACH = 16.0
+#: Moves beyond this count as out of reach.
+REACH = 64.0
+#: Up to here a mode of exactly one is on the boundary; a larger move takes an exponential so near
+#: to it that only rounding makes it one. Beyond, a mode must be clearly outside.
+EXACT_UP_TO, OUTSIDE = 4.0, 1.0 + 1e-9
+#: A passing below the smallest beta is looked for down to this share of it.
+BELOW = 1.0 / 16.0
 #: Radii are found to this share of themselves.
 CLOSE = 2e-3
 #: Betas at which a passing is looked at more closely.
 FINER = 6
 #: Restarts and steps of the search for a mode on the boundary: modes follow the gradient well.
-MODE_STARTS, MODE_STEPS = 4, 12
+MODE_STARTS, MODE_STEPS = 2, 8
 BOUNDARY = "no mode reaches the boundary"
 SIZE = "the error stays below the size of the answers"
 
@@ -129,7 +134,9 @@ class GroupSearch:
         if not sizes or not self._moves_modes():
             return self._passed(found, self.trial.scale, SIZE, closer=True)
         exact, formula = closed_radius(self.trial.copies, self.names, self.ball)
-        reached = [self._reached(seed) for seed in self.effort.seeds]
+        # One search is enough to hold a formula against.
+        seeds = self.effort.seeds if exact is None else self.effort.seeds[:1]
+        reached = [self._reached(seed) for seed in seeds]
         return Radius(BOUNDARY, min(reached), (min(reached), max(reached)), exact, formula)
 
     def _moves_modes(self) -> bool:
@@ -142,12 +149,12 @@ class GroupSearch:
 
         def beyond(betas: np.ndarray) -> np.ndarray:
             made = ascent_errors(problem, betas, MODE_STARTS, MODE_STEPS, seeded(seed), self.tick)
-            return ~(made < 1.0)
+            return ~(made <= OUTSIDE) | (~(made < 1.0) & (betas <= EXACT_UP_TO))
 
         if float(self.trial.largest_mode({})[0]) >= 1.0:
             return 0.0
         betas = self.effort.betas
-        return narrowed(beyond, low=betas[0], high=REACH * betas[-1], rtol=CLOSE)
+        return narrowed(beyond, low=betas[0], high=max(REACH, betas[-1]), rtol=CLOSE)
 
     def _tolerance(self, found: list[np.ndarray]) -> Radius:
         effort, trial = self.effort, self.trial
@@ -172,7 +179,7 @@ class GroupSearch:
     ) -> tuple[np.ndarray, np.ndarray]:
         """The curve of one seed with more betas between two of them."""
         low, high = between
-        more = np.geomspace(low or high / REACH, high, FINER)[1 if low else 0 : -1]
+        more = np.geomspace(low or BELOW * high, high, FINER)[1 if low else 0 : -1]
         added = self._joined(self._random(more, seed), self._ascent(more, seed))
         betas = np.concatenate([np.asarray(self.effort.betas), more])
         order = np.argsort(betas)

@@ -11,6 +11,7 @@ from memaudit.errors import SourceError
 from memaudit.numerics.perturbation.errors import error_norm
 from memaudit.numerics.perturbation.fan_norms import fan_norms
 from memaudit.probes.perturbing_inputs import perturbing_inputs
+from memaudit.probes.real_copies import real_copies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -79,6 +80,7 @@ def make_trial(
             hint="leave the probe stability out",
             stage="stability",
         )
+    copies = real_copies(copies)
     inputs = perturbing_inputs(subject, setting, steps=steps)
     silence = torch.zeros_like(inputs[:1])
     with torch.no_grad():

@@ -39,17 +39,17 @@ def stability_block(item: Stability, *, width: int, ascii_only: bool) -> Rendera
 
 def stability_table(item: Stability, *, ascii_only: bool) -> Table:
     """One row per group of weights, ball and part: radii, and E(beta) as a share of the answers."""
-    betas = _told(item.betas)
     parts = [item, *item.others]
-    columns = ["layer"] if any(part.where for part in parts) else []
-    columns += ["weights", "ball", "radius", "exact", "tolerance"]
-    columns += [f"E({item.betas[k]:.2g})" for k in betas]
+    layered = any(part.where for part in parts)
+    several = len({curve.ball for part in parts for curve in part.curves}) > 1
+    betas = _told(item.betas, TOLD - layered - several)
+    columns = ["layer"] * layered + ["weights"] + ["ball"] * several
+    columns += ["radius", "exact", "tolerance", *(f"E({item.betas[k]:.2g})" for k in betas)]
     made = table(*columns, ascii_only=ascii_only)
     for part in parts:
         for curve in part.curves:
-            made.add_row(
-                *map(Text, _row(part, curve, betas, layered=len(columns) > 5 + len(betas)))
-            )
+            place = [clean(part.where)] * layered + [curve.group] + [curve.ball] * several
+            made.add_row(*map(Text, [*place, *_numbers(part, curve, betas)]))
     return made
 
 
@@ -60,7 +60,7 @@ def stability_lines(item: Stability) -> list[Text]:
     told = [
         f"Radius: the largest move at which {' or '.join(criteria)}, over {item.seeds} seeds.",
         f"Tolerance: {first.tolerance_radius.criterion}.",
-        f"E in the {first.norm} norm as a share of the answers, against {clean(item.reference)} of "
+        f"E within the {first.ball} ball, in the {first.norm} norm, as a share of the answers, against {clean(item.reference)} of "
         f"{item.horizon} steps; {item.draws} draws"
         + (" and gradient ascent." if len(first.ascent) else "."),
     ]
@@ -69,19 +69,15 @@ def stability_lines(item: Stability) -> list[Text]:
     return [Text("\n".join(told))]
 
 
-def _told(betas: np.ndarray) -> list[int]:
-    """The places of the betas that are told, evenly spread."""
-    places = np.linspace(0, len(betas) - 1, min(TOLD, len(betas)))
+def _told(betas: np.ndarray, count: int) -> list[int]:
+    """The places of the betas that are told, evenly spread; the largest is one of them."""
+    places = np.linspace(0, len(betas) - 1, max(count, 1) + 1)[1:]
     return sorted({round(place) for place in places})
 
 
-def _row(
-    part: Stability, curve: PerturbationCurve, betas: list[int], *, layered: bool
-) -> list[str]:
-    row = [clean(part.where)] if layered else []
-    row += [curve.group, curve.ball, radius(curve.radius), _exact(curve.radius)]
-    row += [radius(curve.tolerance_radius)]
-    return row + [_share(curve.errors[k], part.scale) for k in betas if k < len(curve.errors)]
+def _numbers(part: Stability, curve: PerturbationCurve, betas: list[int]) -> list[str]:
+    radii = [radius(curve.radius), _exact(curve.radius), radius(curve.tolerance_radius)]
+    return radii + [_share(curve.errors[k], part.scale) for k in betas if k < len(curve.errors)]
 
 
 def radius(item: Radius) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 #: The gates of an LSTM that are squashed alike stand together here: i, f, o, then g.
 TOGETHER = (0, 1, 3, 2)
+FRESH = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,16 +161,18 @@ def _gru(drive: _Drive, product: _Product, out: Tensor, steps: Iterable[int]) ->
 
 
 def _lstm(drive: _Drive, product: _Product, out: Tensor, steps: Iterable[int]) -> None:
+    """tanh(x) is 2 sigmoid(2x) - 1 here, to rounding of one: it takes half of the time.
+
+    The weights of the fresh values are doubled already, so one call squashes all four gates.
+    """
     state, gates, room = torch.zeros_like(out[:, 0]), _rooms(out, 4), _rooms(out, 1)
     kept = torch.zeros_like(room)
     take, forget, show, fresh = gates.chunk(4, dim=-1)
-    three = gates[..., : 3 * out.shape[-1]]
     for step in steps:
-        product.into(gates, state).add_(drive.at(step))
-        three.sigmoid_()
-        kept.mul_(forget).addcmul_(take, fresh.tanh_())
-        torch.tanh(kept, out=room)
-        state = torch.mul(show, room, out=out[:, step])
+        product.into(gates, state).add_(drive.at(step)).sigmoid_()
+        kept.mul_(forget).addcmul_(take, fresh, value=2.0).sub_(take)
+        torch.add(kept, kept, out=room).sigmoid_()
+        state = torch.mul(show, room, out=out[:, step]).mul_(2.0).sub_(show)
 
 
 def _rooms(out: Tensor, blocks: int) -> Tensor:
@@ -179,12 +182,12 @@ def _rooms(out: Tensor, blocks: int) -> Tensor:
 
 
 def _together(mode: str, value: Tensor, name: str) -> Tensor:
-    """The gates of an LSTM in another order; other cells as they are."""
+    """The gates of an LSTM in another order, the fresh values doubled; other cells as they are."""
     if mode != "LSTM":
         return value
     dim = -2 if name.startswith("weight") else -1
     blocks = value.chunk(4, dim=dim)
-    return torch.cat([blocks[k] for k in TOGETHER], dim=dim)
+    return torch.cat([blocks[k] if k != FRESH else 2.0 * blocks[k] for k in TOGETHER], dim=dim)
 
 
 def _sum(biases: tuple[Tensor | None, ...]) -> Tensor | None:

@@ -13,17 +13,18 @@ from memaudit.testing.moved_samples import stability
 
 TABLE = """\
 Stability
-weights   |ball     |radius   |exact  |tolerance |E(0.001) |E(0.1) |E(1)
-----------+---------+---------+-------+----------+---------+-------+--------
-recurrent |spectral |0.05     |0.0501 |     0.05 |0.50%    |75.00% |infinite
-readout   |spectral |infinite |-      |     0.05 |0.50%    |75.00% |infinite
+weights   |radius   |exact  |tolerance |E(0.01) |E(0.1) |E(1)
+----------+---------+-------+----------+--------+-------+--------
+recurrent |0.05     |0.0501 |     0.05 |5.00%   |75.00% |infinite
+readout   |infinite |-      |     0.05 |5.00%   |75.00% |infinite
 """
 LEGEND = """\
 Radius: the largest move at which no mode reaches the boundary or the error
 stays below the size of the answers, over 3 seeds.
 Tolerance: E(beta) <= 2 E(0).
-E in the sobolev norm as a share of the answers, against the model as it is, on
-8 inputs of 100 steps; 30 draws and gradient ascent.
+E within the spectral ball, in the sobolev norm, as a share of the answers,
+against the model as it is, on 8 inputs of 100 steps; 30 draws and gradient
+ascent.
 a note
 """
 
