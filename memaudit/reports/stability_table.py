@@ -60,8 +60,8 @@ def stability_lines(item: Stability) -> list[Text]:
     told = [
         f"Radius: the largest move at which {' or '.join(criteria)}, over {item.seeds} seeds.",
         f"Tolerance: {first.tolerance_radius.criterion}.",
-        f"E within the {first.ball} ball, in the {first.norm} norm, as a share of the answers, against {clean(item.reference)} of "
-        f"{item.horizon} steps; {item.draws} draws"
+        f"E within the {first.ball} ball, in the {first.norm} norm, as a share of the answers, "
+        f"against {clean(item.reference)} of {item.horizon} steps; {item.draws} draws"
         + (" and gradient ascent." if len(first.ascent) else "."),
     ]
     if item.note:
