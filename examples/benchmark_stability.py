@@ -33,17 +33,17 @@ from memaudit_ssm.layers import S4D
 NORM, BALL = "sobolev", "spectral"
 #: Of StableSSM, Fig. 1: from 1e-3, two to a doubling.
 BETAS = tuple(1e-3 * 2.0 ** (k / 2) for k in range(21))
-STEPS, ROWS = 100, 8
+STEPS, ROWS = 100, 1
 
 
 @dataclass(frozen=True)
 class Case:
-    """A model in its two forms: many copies at once, and a module to be copied in a loop."""
+    """A model in its two forms: many copies at once, and a model to be copied in a loop."""
 
     name: str
     copies: AbstractPerturbable
-    module: nn.Module
-    run: Callable[[nn.Module, Tensor], Tensor]
+    model: Any
+    run: Callable[[Any, Tensor], Tensor]
     inputs: Tensor
 
     @property
@@ -74,7 +74,7 @@ def plain_loop(case: Case, betas: Sequence[float], draws: int) -> np.ndarray:
     generator = seeded(0)
     directions = [_directions(case, generator) for _ in range(draws)]
     with torch.no_grad():
-        reference = case.run(case.module, case.inputs).double()
+        reference = case.run(case.model, case.inputs).double()
         found = [[_error(case, d, beta, reference) for d in directions] for beta in betas]
     return np.asarray(found)
 
@@ -96,8 +96,8 @@ def _directions(case: Case, generator: torch.Generator) -> dict[str, Tensor]:
 
 
 def _error(case: Case, move: Mapping[str, Tensor], beta: float, reference: Tensor) -> float:
-    copy = deepcopy(case.module)
-    own = dict(copy.named_parameters())
+    copy = deepcopy(case.model)
+    own = dict(copy.named_parameters()) if isinstance(copy, nn.Module) else copy.weights()
     for name, direction in move.items():
         own[name].add_(beta * direction)
     answer = case.run(copy, case.inputs).double()
@@ -123,31 +123,31 @@ def show_race(case: Case, betas: Sequence[float], draws: int, repeat: int) -> No
     """Both times and their ratio."""
     loop, batched = race(case, betas, draws, repeat)
     how = getattr(case.copies, "execution", "")
-    print(f"{case.name}: {len(betas)} betas x {draws} draws, {len(case.inputs)} rows, {how}")
+    shape = f"T = {case.inputs.shape[1]}, batch {len(case.inputs)}"
+    print(f"{case.name}, {shape}: {len(betas)} betas x {draws} draws{how and f', {how}'}")
     print(f"  loop {loop:.2f} s, batched {batched:.3f} s, loop / batched = {loop / batched:.1f}")
 
 
-def lstm_case() -> Case:
-    """An LSTM of 64, in float32 as it is trained."""
-    module = nn.LSTM(2, 64, batch_first=True)
+def lstm_case(dtype: torch.dtype) -> Case:
+    """An LSTM of 64; files are audited in float64, modules in their own dtype."""
+    module = nn.LSTM(1, 64, batch_first=True, dtype=dtype)
     _fill(module, 0.125, seeded(1))
-    return _case("LSTM, hidden 64", module, lambda m, u: m(u)[0], 2)
+    return _case(f"LSTM, hidden 64, {dtype}", module, lambda m, u: m(u)[0], 1)
 
 
 def ssm_case() -> Case:
     """A diagonal SSM of 64 modes."""
-    module = S4D(1, 128, generator=seeded(2))
-    return _case("S4D, m = 64", module, lambda m, u: m(u), 1)
+    module = S4D(1, 128, generator=seeded(2)).double()
+    return _case("S4D, m = 64, torch.float64", module, lambda m, u: m(u), 1)
 
 
 def _case(name: str, module: nn.Module, run: Callable[..., Tensor], width: int) -> Case:
-    subject = memaudit.load(module)
-    inputs = 2 * torch.rand(ROWS, STEPS, width, generator=seeded(3)) - 1
-    own = _whole(subject)
-    copies = own.perturbable()
+    subject = _whole(memaudit.load(module))
+    copies = subject.perturbable()
     assert copies is not None
-    module = _renamed(module, copies)
-    return Case(name, copies, module.eval().requires_grad_(False), run, inputs.to(own.dtype))
+    inputs = 2 * torch.rand(ROWS, STEPS, width, generator=seeded(3)) - 1
+    model = _renamed(module, copies).eval().requires_grad_(False)
+    return Case(name, copies, model, run, inputs.to(subject.dtype))
 
 
 def _whole(subject: AbstractSubject) -> AbstractSubject:
@@ -234,13 +234,14 @@ def small_rnn(draws: int) -> None:
 
 
 def fixture_case(folder: str) -> Case:
-    """A reference checkpoint whose weights are moved through the module itself."""
+    """A checkpoint as memaudit opens it; the loop copies the whole subject."""
     subject = _whole(memaudit.load(folder))
-    copies: Any = subject.perturbable()
+    copies = subject.perturbable()
     if copies is None or subject.input_size is None:
         raise SystemExit(f"the weights of {folder} cannot be moved")
-    inputs = 2 * torch.rand(2, STEPS, subject.input_size, generator=seeded(3)) - 1
-    return Case(folder, copies, copies.module, copies.call, inputs.to(subject.dtype))
+    inputs = 2 * torch.rand(ROWS, STEPS, subject.input_size, generator=seeded(3)) - 1
+    name = f"{subject.identity.family}, {subject.identity.parameters:,} parameters"
+    return Case(name, copies, subject, lambda s, u: s.respond(u), inputs.to(subject.dtype))
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -258,10 +259,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     if options.quick:
         options.repeat, options.draws, options.many, betas = 1, 2, 64, BETAS[::10]
     print(f"{torch.get_num_threads()} threads, best of {options.repeat}")
-    for case in (ssm_case(), lstm_case()):
+    for case in (ssm_case(), lstm_case(torch.float64), lstm_case(torch.float32)):
         show_race(case, betas, options.draws, options.repeat)
     if options.fixture:
-        show_race(fixture_case(options.fixture), betas[::10], min(options.draws, 4), 2)
+        show_race(fixture_case(options.fixture), betas[::10], min(options.draws, 4), options.repeat)
     for m in (4, 16, 64):
         compare_ascent(m, options.many)
     small_rnn(options.many)
