@@ -15,8 +15,8 @@ from memaudit.perturbable import FORMS, GROUPS, Role
 
 #: Weights that only recurrent layers have, under the names of the published families.
 _DECAYS = re.compile(
-    r"(?:^|[._])(?:A_logs?|A_real|A_imag|log_A\w*|nu_log|theta_log|Lambda\w*|inv_dt|log_dt|log_step"
-    r"|dt_bias|time_decay\w*|recurrent_param|slope_rate)$"
+    r"(?:^|[._])(?:A|A_logs?|A_real|A_imag|log_A\w*|nu_log|theta_log|Lambda\w*|lam|lambda\w*"
+    r"|log_lam\w*|inv_dt|log_dt|log_step|dt_bias|time_decay\w*|recurrent_param|slope_rate)$"
 )
 #: The method and the attribute by which a module tells what no structure shows.
 MODES, ROLES = "modes", "memaudit_roles"
@@ -89,7 +89,8 @@ def _stated(module: nn.Module) -> dict[str, tuple[Tensor, Role]]:
             if weight is None or group not in GROUPS or form not in ("", *FORMS):
                 raise SourceError(
                     "E_UNSUPPORTED",
-                    f"{ROLES} of {clean(type(part).__name__)} says {clean(words)} of {clean(name)}",
+                    f"{ROLES} of {clean(type(part).__name__)} says {clean(words)!r} of "
+                    f"{clean(name)}, which is {'no role' if weight is not None else 'no weight'}",
                     hint=f"name its parameters, each one of {', '.join(GROUPS)}; "
                     f"a form after a slash is one of {', '.join(FORMS)}",
                     stage="weights",

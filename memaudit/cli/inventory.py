@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from memaudit import registry
 from memaudit.catalog import DEMOS
@@ -40,17 +40,30 @@ def rows(kind: str, pattern: str = "*") -> list[Row]:
     return [row for row in found if fnmatchcase(row.name.lower(), pattern.lower())]
 
 
-def options_of(pattern: str) -> dict[str, dict[str, str]]:
-    """The options of every adapter whose name matches; one that does not import has none."""
+def options_of(kind: str, pattern: str) -> dict[str, dict[str, str]]:
+    """The options of every adapter or probe that matches; one that does not import has none."""
     found: dict[str, dict[str, str]] = {}
-    for name, rivals in registry.available("adapters").items():
+    for name, rivals in registry.available(kind).items():
         if len(rivals) != 1 or not fnmatchcase(name.lower(), pattern.lower()):
             continue
         try:
-            found[name] = dict(getattr(registry.load(rivals[0]), "options", {}))
-        except MachineError:  # the row of the adapter says why
+            made = registry.load(rivals[0])
+        except MachineError:  # the row of the plugin says why
             continue
+        found[name] = dict(getattr(made, "options", {})) if kind == "adapters" else _fields(made)
     return found
+
+
+def _fields(probe: type) -> dict[str, str]:
+    """The options of a probe, as they are given to --set, with what they are otherwise."""
+    known = fields(probe) if is_dataclass(probe) else ()
+    named = [(f"{getattr(probe, 'name', '')}.{f.name}", f) for f in known if f.init]
+    return {name: f"default: {_default(f)}" for name, f in named}
+
+
+def _default(option: Field[Any]) -> str:
+    value = "" if option.default is MISSING else option.default
+    return "left to the audit" if value is None or value == () else clean(value)
 
 
 def clashes(kind: str) -> list[MachineError]:

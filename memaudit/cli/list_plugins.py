@@ -26,9 +26,9 @@ def list_plugins(
     *,
     debug: Debug = False,
 ) -> None:
-    """List adapters, queries, probes, findings, reports and demos.
+    """List adapters, queries, probes, reparameterizations, findings, reports and demos.
 
-    `memaudit list adapters` shows the options of every adapter as well.
+    `memaudit list adapters` and `memaudit list probes` show the options of each as well.
     """
     from rich.text import Text
 
@@ -44,8 +44,8 @@ def list_plugins(
     for position, (name, found) in enumerate(shown):
         title = Text(("\n" if position else "") + name, style="bold underline")
         show(title, _table(found) if found else Text("none"))
-    if kind == "adapters":  # asked for by name: only then is it worth importing them
-        for name, options in options_of(pattern).items():
+    if kind in ("adapters", "probes"):  # asked for by name: only then is it worth importing them
+        for name, options in options_of(kind, pattern).items():
             if options:
                 title = Text(f"\noptions of {clean(name)} (--set KEY=VALUE)", style="bold")
                 show(title, _table([Row(key, "", words) for key, words in options.items()]))

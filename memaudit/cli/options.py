@@ -46,7 +46,8 @@ Probes = Annotated[
         metavar="NAME",
         envvar="MEMAUDIT_PROBE",
         show_envvar=False,
-        help="A measurement; may be repeated (default: assumptions, spectrum, closed-form).",
+        help="A measurement, instead of the default ones; may be repeated (default: assumptions, "
+        "spectrum, closed-form; on request: stability, precision, gradient).",
     ),
 ]
 Adapter = Annotated[
@@ -88,8 +89,8 @@ Settings = Annotated[
         envvar="MEMAUDIT_SET",
         show_envvar=False,
         help="An option of the adapter (memaudit list adapters) or of the audit: epsilon, "
-        "amplitudes, normalization, baseline, words, max_bytes, max_tensors, max_header; may be "
-        "repeated.",
+        "amplitudes, normalization, baseline, words, max_bytes, max_tensors, max_header, or of a "
+        "probe, as in stability.ball=max-abs (memaudit list probes); may be repeated.",
     ),
 ]
 Text = Annotated[

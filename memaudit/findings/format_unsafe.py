@@ -32,9 +32,10 @@ class FormatUnsafe(AbstractRule):
         "a mode that forgot within a thousand steps never forgets again. It is an error when a "
         "mode that was stable is on the boundary or beyond it after the rounding, when the memory "
         "grows, or when a weight overflows; it is a warning when a horizon or a rate changes by "
-        "more than a factor of two. Keep these weights in float32 when the model is cast or "
-        "quantized, or store them in a form such as the logarithm of the decay rate, in which a "
-        "rounding changes the distance to the boundary by a small share of itself."
+        "more than a factor of two, or the answers by more than a tenth of their size. Keep these "
+        "weights in float32 when the model is cast or quantized, or store them in a form such as "
+        "the logarithm of the decay rate, in which a rounding changes the distance to the boundary "
+        "by a small share of itself."
     )
 
     def check(self, report: Report) -> Iterable[Finding]:

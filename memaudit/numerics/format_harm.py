@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 #: A horizon or a rate may change by this factor.
 FACTOR = 2.0
+#: The share of the answers up to which an error is no matter, as in the tolerance radius.
+TOLERATED = 0.1
 #: Kinds of decay that say how fast it is.
 DECAYING = ("finite", "exponential", "polynomial")
 
@@ -32,7 +34,7 @@ class Harm:
 
 def harms(rounding: Rounding) -> tuple[Harm, ...]:
     """Everything that a format breaks, the gravest first."""
-    found = [*_overflow(rounding), *_modes(rounding), *_memory(rounding)]
+    found = [*_overflow(rounding), *_modes(rounding), *_memory(rounding), *_answers(rounding)]
     return tuple(sorted(found, key=lambda harm: harm.severity != "error"))
 
 
@@ -56,6 +58,13 @@ def _overflow(rounding: Rounding) -> Iterator[Harm]:
     if any(math.isinf(beta) for beta in rounding.betas.values()):
         note = rounding.note.partition(";")[0] or "numbers overflow"
         yield Harm("error", "", "overflow", note)
+
+
+def _answers(rounding: Rounding) -> Iterator[Harm]:
+    share = rounding.relative
+    if share is not None and TOLERATED < share < math.inf:
+        words = f"the answers change by {100 * share:.0f} % of their size"
+        yield Harm("warning", "", "answers off", words)
 
 
 def _modes(rounding: Rounding) -> Iterator[Harm]:

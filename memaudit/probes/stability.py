@@ -12,8 +12,13 @@ from memaudit.errors import ArgumentError, clean, nearest
 if TYPE_CHECKING:
     from memaudit.contracts import AbstractSubject, Setting
     from memaudit.probes.stability_curve import Effort
+    from memaudit.probes.stability_trial import Trial
     from memaudit.results import Stability as Record
 
+UNKNOWN = (
+    "no weight is known to be recurrent: say which is, by memaudit_roles of the module, as in "
+    'memaudit_roles = {"lam": "recurrent"}'
+)
 GROUPS = ("recurrent", "input", "readout", "all")
 #: The smallest and largest beta: those of StableSSM, Fig. 1.
 SMALLEST, DOUBLINGS = 1e-3, 10
@@ -74,7 +79,7 @@ class Stability(AbstractProbe):
 
         trial = make_trial(subject, setting, norm=self.norm, steps=self.steps, target=self.target)
         effort = self._effort(setting)
-        groups = [g for g in listed(self.group) if trial.named(g)]
+        groups = sorted((g for g in listed(self.group) if trial.named(g)), key=_before(trial))
         asked = [(group, ball) for ball in listed(self.ball) for group in groups]
         if not asked:
             raise ArgumentError(
@@ -94,6 +99,7 @@ class Stability(AbstractProbe):
             draws=effort.draws,
             seeds=len(effort.seeds),
             execution=getattr(trial.copies, "execution", ""),
+            note="" if trial.named("recurrent") else UNKNOWN,
         )
 
     def _effort(self, setting: Setting) -> Effort:
@@ -111,6 +117,12 @@ class Stability(AbstractProbe):
             tol=self.tol,
             atol=self.atol,
         )
+
+
+def _before(trial: Trial) -> Callable[[str], bool]:
+    """Where no weight is known to be recurrent, the curve of all weights comes first."""
+    known = bool(trial.named("recurrent"))
+    return lambda group: not known and group != "all"
 
 
 def _share_of(tick: Callable[[int, int], None], done: int, of: int) -> Callable[[int, int], None]:

@@ -63,7 +63,7 @@ class GroupSearch:
 
     def curve(self) -> PerturbationCurve:
         """The curve with both radii."""
-        betas, seeds = np.asarray(self.effort.betas), self.effort.seeds
+        betas, seeds = np.asarray(self.effort.betas), self.seeds
         drawn = [self._random(betas, seed) for seed in seeds]
         risen = [self._ascent(betas, seed) for seed in seeds]
         found = [self._joined(*pair) for pair in zip(drawn, risen, strict=True)]
@@ -89,6 +89,11 @@ class GroupSearch:
     def _answers(self) -> Problem:
         """The error of the answers is to be large."""
         return self._problem(self.trial.error, fan=self.trial.fan_errors)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """All seeds for the weights that matter most, one for the others."""
+        return self.effort.seeds if self.group in ("recurrent", "all") else self.effort.seeds[:1]
 
     def _problem(
         self,
@@ -135,7 +140,7 @@ class GroupSearch:
             return self._passed(found, self.trial.scale, SIZE, closer=True)
         exact, formula = closed_radius(self.trial.copies, self.names, self.ball)
         # One search is enough to hold a formula against.
-        seeds = self.effort.seeds if exact is None else self.effort.seeds[:1]
+        seeds = self.seeds if exact is None else self.seeds[:1]
         reached = [self._reached(seed) for seed in seeds]
         return Radius(BOUNDARY, min(reached), (min(reached), max(reached)), exact, formula)
 
@@ -168,7 +173,7 @@ class GroupSearch:
         """Where E(beta) of every seed passes a bound; `closer` looks between the betas as well."""
         betas, start = np.asarray(self.effort.betas), self.trial.start
         radii = []
-        for seed, errors in zip(self.effort.seeds, found, strict=True):
+        for seed, errors in zip(self.seeds, found, strict=True):
             between = bracket(betas, errors, bound) if closer else None
             finer = (betas, errors) if between is None else self._finer(seed, errors, between)
             radii.append(passing(*finer, bound, start=start))

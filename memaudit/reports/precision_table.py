@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from memaudit.errors import clean
-from memaudit.numerics.format_harm import FACTOR, factor, harms
+from memaudit.numerics.format_harm import FACTOR, TOLERATED, factor, harms
 from memaudit.reports import wording
 from memaudit.reports.tables import table
 
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
     from memaudit.results import Precision, Rounding
 
-SAFE, FAR, UNTRIED = "safe", "answers off", "not measured"
-#: The share of the answers up to which an error is no matter, as in the tolerance radius.
-TOLERATED = 0.1
+SAFE, THERE, UNTRIED = "safe", "no worse", "not measured"
 STYLES = {"error": "red", "warning": "yellow"}
 #: So many notes are told; the JSON report has them all.
 TOLD = 4
@@ -72,7 +70,8 @@ def _legend(precision: Precision) -> str:
         "answers; smallest margin after it; horizon under the query that changes most "
         f"({wording.NOTHING}: none within the window). Safe: the error is at most "
         f"{100 * TOLERATED:.0f} %, no mode reaches the boundary, and horizons and rates change by "
-        f"a factor of {FACTOR:.0f} at most."
+        f"a factor of {FACTOR:.0f} at most. No worse: the same, of modes that are on the boundary "
+        "already."
     )
 
 
@@ -103,7 +102,8 @@ def _verdict(rounding: Rounding) -> tuple[str, str]:
         return broken[0].short, STYLES[broken[0].severity]
     if not rounding.layers and not rounding.memory:
         return UNTRIED, ""
-    return (FAR, "yellow") if (rounding.relative or 0.0) > TOLERATED else (SAFE, "")
+    before = [layer.margin_before for layer in rounding.layers]
+    return (THERE if any(m is not None and m <= 0 for m in before) else SAFE), ""
 
 
 def _cells(rounding: Rounding) -> tuple[str, str, str, str, str]:

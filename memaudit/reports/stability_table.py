@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 #: E(beta) is told at so many betas, from the smallest to the largest.
 TOLD = 3
 PICTURE = 72
+#: What ends at a radius, in a word.
+UNTIL = {
+    "no mode reaches the boundary": "boundary",
+    "the error stays below the size of the answers": "error",
+}
 
 
 def stability_block(item: Stability, *, width: int, ascii_only: bool) -> RenderableType:
@@ -33,8 +38,8 @@ def stability_block(item: Stability, *, width: int, ascii_only: bool) -> Rendera
     picture = error_plot(drawn, width=max(min(width, PICTURE), 40), ascii_only=ascii_only)
     names = ", ".join(f"{mark(k)} {curve.group}" for k, curve in enumerate(curves))
     told = f"E(beta), {item.ball} ball: {names}; dotted: the answers"
-    plot = Text("\n".join([told[:width], *picture]), no_wrap=True, overflow="crop")
-    return Group(title, made, Text(""), plot, *stability_lines(item))
+    plot = Text("\n".join(picture), no_wrap=True, overflow="crop")
+    return Group(title, made, Text(""), Text(told), plot, *stability_lines(item))
 
 
 def stability_table(item: Stability, *, ascii_only: bool) -> Table:
@@ -44,7 +49,13 @@ def stability_table(item: Stability, *, ascii_only: bool) -> Table:
     several = len({curve.ball for part in parts for curve in part.curves}) > 1
     betas = _told(item.betas, TOLD - layered - several)
     columns = ["layer"] * layered + ["weights"] + ["ball"] * several
-    columns += ["radius", "exact", "tolerance", *(f"E({item.betas[k]:.2g})" for k in betas)]
+    columns += [
+        "radius",
+        "until",
+        "exact",
+        "tolerance",
+        *(f"E({item.betas[k]:.3g})" for k in betas),
+    ]
     made = table(*columns, ascii_only=ascii_only)
     for part in parts:
         for curve in part.curves:
@@ -56,9 +67,9 @@ def stability_table(item: Stability, *, ascii_only: bool) -> Table:
 def stability_lines(item: Stability) -> list[Text]:
     """What the columns mean: the criteria, the norm, and what the error is held against."""
     first = item.first
-    criteria = dict.fromkeys(c.radius.criterion for c in item.curves)
     told = [
-        f"Radius: the largest move at which {' or '.join(criteria)}, over {item.seeds} seeds.",
+        "Radius: the largest move until which no mode reaches the boundary, or, where the weights "
+        f"alone do not decide the modes, the error stays below the answers; {item.seeds} seeds.",
         f"Tolerance: {first.tolerance_radius.criterion}.",
         f"E within the {first.ball} ball, in the {first.norm} norm, as a share of the answers, "
         f"against {clean(item.reference)} of {item.horizon} steps; {item.draws} draws"
@@ -76,7 +87,8 @@ def _told(betas: np.ndarray, count: int) -> list[int]:
 
 
 def _numbers(part: Stability, curve: PerturbationCurve, betas: list[int]) -> list[str]:
-    radii = [radius(curve.radius), _exact(curve.radius), radius(curve.tolerance_radius)]
+    until = UNTIL.get(curve.radius.criterion, clean(curve.radius.criterion))
+    radii = [radius(curve.radius), until, _exact(curve.radius), radius(curve.tolerance_radius)]
     return radii + [_share(curve.errors[k], part.scale) for k in betas if k < len(curve.errors)]
 
 

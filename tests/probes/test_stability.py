@@ -228,3 +228,27 @@ def test_far_direct_rates_are_found_beyond_the_grid() -> None:
     w = torch.tensor([-20.0, -30.0], dtype=DOUBLE)
     found = measured(Modes(w, lambda a: torch.exp(0.1 * a))).stability
     assert found.radius == pytest.approx(20.0, rel=0.01)
+
+
+class Unnamed(nn.Module):
+    """A recurrence whose weight nobody would know for one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.theta = nn.Parameter(torch.tensor([0.9, 0.5], dtype=DOUBLE))
+        self.head = nn.Linear(2, 1, dtype=DOUBLE)
+
+    def forward(self, u: Tensor) -> Tensor:
+        state, answers = torch.zeros_like(u[:, 0]), []
+        for now in u.unbind(1):
+            state = self.theta * state + now
+            answers.append(self.head(state))
+        return torch.stack(answers, 1)
+
+
+def test_where_no_weight_is_known_to_be_recurrent_all_of_them_come_first() -> None:
+    subject = memaudit.wrap(Unnamed(), input_size=1)
+    probe = Stability(steps=20, betas=(0.01, 0.1), draws=2, ascent=0)
+    found = memaudit.scan(subject, queries=[], probes=[probe], level="quick").stability
+    assert found.first.group == "all"
+    assert "memaudit_roles" in found.note

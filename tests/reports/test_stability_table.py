@@ -13,14 +13,15 @@ from memaudit.testing.moved_samples import stability
 
 TABLE = """\
 Stability
-weights   |radius   |exact  |tolerance |E(0.01) |E(0.1) |E(1)
-----------+---------+-------+----------+--------+-------+--------
-recurrent |0.05     |0.0501 |     0.05 |5.00%   |75.00% |infinite
-readout   |infinite |-      |     0.05 |5.00%   |75.00% |infinite
+weights   |radius   |until    |exact  |tolerance |E(0.01) |E(0.1) |E(1)
+----------+---------+---------+-------+----------+--------+-------+--------
+recurrent |0.05     |boundary |0.0501 |     0.05 |5.00%   |75.00% |infinite
+readout   |infinite |error    |-      |     0.05 |5.00%   |75.00% |infinite
 """
 LEGEND = """\
-Radius: the largest move at which no mode reaches the boundary or the error
-stays below the size of the answers, over 3 seeds.
+Radius: the largest move until which no mode reaches the boundary, or, where the
+weights alone do not decide the modes, the error stays below the answers; 3
+seeds.
 Tolerance: E(beta) <= 2 E(0).
 E within the spectral ball, in the sobolev norm, as a share of the answers,
 against the model as it is, on 8 inputs of 100 steps; 30 draws and gradient
