@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 #: What a weight does: it makes the eigenvalues, feeds the state, reads it out, or none of these.
 GROUPS = ("recurrent", "input", "readout", "other")
-#: How a weight acts: as a matrix (rows first), as a diagonal, or as a vector that is added.
-FORMS = ("matrix", "diagonal", "vector")
+#: How a weight acts: as a matrix (rows first), as a diagonal, as a diagonal of complex numbers
+#: (real and imaginary part on the last axis), or as a vector that is added.
+FORMS = ("matrix", "diagonal", "pairs", "vector")
 
 
 @dataclass(frozen=True, slots=True)

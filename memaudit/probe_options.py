@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from memaudit import registry
 from memaudit.catalog import DEFAULT_PROBES
 from memaudit.contracts import AbstractProbe
-from memaudit.errors import ArgumentError, clean, nearest
+from memaudit.errors import ArgumentError, MachineError, clean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,27 +22,60 @@ def split_probe_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], Opt
     plain: dict[str, Any] = {}
     of_probes: Options = {}
     for key, value in options.items():
-        probe, dot, name = key.partition(".")
-        if dot:
-            of_probes.setdefault(probe.replace("_", "-"), {})[name.replace("-", "_")] = value
-        else:
+        probe, dot, option = key.partition(".")
+        if not dot:
             plain[key] = value
+            continue
+        given = of_probes.setdefault(probe.replace("_", "-"), {})
+        name = option.replace("-", "_")
+        if name in given:
+            fact = f"{clean(key)} is given twice"
+            raise ArgumentError(fact, hint="dashes and underscores in its name are the same")
+        given[name] = value
     return plain, of_probes
 
 
 def build_probes(
-    asked: Sequence[str | AbstractProbe] | None, options: Options
+    asked: Sequence[str | AbstractProbe] | str | AbstractProbe | None, options: Options
 ) -> list[AbstractProbe]:
     """The probes of an audit with their options; one that nobody asked for takes none."""
-    names = DEFAULT_PROBES if asked is None else [asked] if isinstance(asked, str) else asked
-    named = {name for name in names if isinstance(name, str)}
+    names = _asked(DEFAULT_PROBES if asked is None else asked)
+    named = {name.replace("_", "-") for name in names if isinstance(name, str)}
     for probe in options:
         if probe not in named:
-            registry.find("probes", probe)
-            first = next(iter(options[probe]))
-            fact = f"{clean(probe)}.{clean(first)} is an option of a probe that is not asked for"
-            raise ArgumentError(fact, hint=f"add --probe {clean(probe)}")
-    return [p if isinstance(p, AbstractProbe) else _built(p, options.get(p, {})) for p in names]
+            raise _not_taken(probe, next(iter(options[probe])), names)
+    return [
+        p if isinstance(p, AbstractProbe) else _built(p, options.get(p.replace("_", "-"), {}))
+        for p in names
+    ]
+
+
+def probe_options(name: str) -> tuple[str, ...]:
+    """The names of a probe's options."""
+    kind = registry.load(registry.find("probes", name))
+    return tuple(f.name for f in fields(kind) if f.init) if is_dataclass(kind) else ()
+
+
+def _asked(asked: Any) -> list[str | AbstractProbe]:
+    """What was asked for as a list, when all of it is a probe or the name of one."""
+    one = isinstance(asked, str) or not isinstance(asked, Iterable)
+    found: list[Any] = [asked] if one else [*asked]
+    for probe in found:
+        if not isinstance(probe, str | AbstractProbe):
+            fact = f"{clean(probe)!r} is neither a probe nor the name of one"
+            raise ArgumentError(fact, hint="`memaudit list probes` shows the names")
+    return found
+
+
+def _not_taken(probe: str, option: str, names: Sequence[str | AbstractProbe]) -> ArgumentError:
+    """The error for an option that no probe of this audit is built with."""
+    told = f"{clean(probe)}.{clean(option)}"
+    if any(isinstance(made, AbstractProbe) and made.name == probe for made in names):
+        fact = f"{told} is an option of a probe that is built already"
+        return ArgumentError(fact, hint="give it to the probe itself")
+    registry.find("probes", probe)
+    fact = f"{told} is an option of a probe that is not asked for"
+    return ArgumentError(fact, hint=f"add --probe {clean(probe)}")
 
 
 def _built(name: str, options: Mapping[str, Any]) -> AbstractProbe:
@@ -50,10 +84,13 @@ def _built(name: str, options: Mapping[str, Any]) -> AbstractProbe:
         if option not in known:
             fact = f"the probe {clean(name)} has no option {clean(option)!r}"
             raise ArgumentError(fact, hint=nearest(option, known))
-    return registry.build("probes", name, **options)
-
-
-def probe_options(name: str) -> tuple[str, ...]:
-    """The names of a probe's options."""
-    kind = registry.load(registry.find("probes", name))
-    return tuple(f.name for f in fields(kind) if f.init) if is_dataclass(kind) else ()
+    try:
+        return registry.build("probes", name, **options)
+    except MachineError as error:
+        # A probe that stumbles over a value without a word of its own is not broken by that.
+        if not options or not isinstance(error.__cause__, TypeError | ValueError | ArithmeticError):
+            raise
+        given = ", ".join(f"{clean(name)}.{o}={clean(v)!r}" for o, v in options.items())
+        fact = f"{given} is refused: {type(error.__cause__).__name__}: {clean(error.__cause__)}"
+        hint = f"`memaudit list probes {clean(name)}` shows its options"
+        raise ArgumentError(fact, hint=hint) from error

@@ -150,6 +150,37 @@ def test_sizes_are_parameters_where_nothing_else_differs():
     assert [m.margin for m in report.members] == [None, None]
 
 
+def test_members_that_approximate_nothing_are_not_called_stable():
+    lost = [member(m, level, 1.0) for m, level in ((2, 1.08), (4, 0.63), (8, 0.5))]
+    report = family_report(*lost, scale=0.132)
+    assert report.verdict == "undetermined"
+    assert report.reason == (
+        "no member (E(0) from 0.5 on) approximates the reference, of size 0.132: nothing to compare"
+    )
+    near = family_report(*lost, member(16, 0.01, 1.0), scale=0.132)
+    assert near.verdict == "undetermined"
+    assert near.reason.startswith("only the largest member (E(0) = 0.01) approximates")
+
+
+def test_models_that_are_no_fit_are_found_out_in_an_audit():
+    members = [modes(0.5, amplitudes=(9.0,)), modes(0.5, 0.4, amplitudes=(4.0, 4.0))]
+    report = memaudit.family(members, target="exp:0.2", **BRIEF)
+    assert min(m.start for m in report.members) > report.scale
+    assert (report.verdict, "no member" in report.reason) == ("undetermined", True)
+
+
+def test_a_crossing_that_the_first_beta_has_passed_lies_below_it():
+    report = family_report(member(2, 1e-4, 1.0), member(4, 1e-5, 9.0))
+    (found,) = report.crossings
+    assert (found.beta, found.interval) == (0.001, (0.0, 0.001))
+    assert "beta = below 0.001" in report.reason
+
+
+def test_two_models_without_a_target_are_refused_before_anything_is_opened():
+    fact = "without a target has at least 3 members, not 2"
+    refused(["no/such/file.pt", "nor/this.pt"], fact, target=None)
+
+
 def refused(sources, fact, **arguments):
     with pytest.raises(ArgumentError, match=fact):
         memaudit.family(sources, **{"target": "exp:0.9", **BRIEF, **arguments})
@@ -168,7 +199,7 @@ def test_members_that_make_no_family_are_refused():
 def test_a_model_whose_weights_nobody_knows_is_refused():
     function = memaudit.wrap(lambda u: u.cumsum(1), input_size=1)
     with pytest.raises(SourceError, match="cannot be moved: they are not known by name"):
-        memaudit.family([modes(0.5), function], **BRIEF)
+        memaudit.family([modes(0.5), function], target="exp:0.9", **BRIEF)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from memaudit.contracts import Setting
 from memaudit.doctor import environment
 from memaudit.errors import ArgumentError, clean, nearest
 from memaudit.families.curves import Plan, make_trials, measure_member, outputs_of, plan_seeds
-from memaudit.families.members import Member, open_members
+from memaudit.families.members import FEWEST, Member, check_count, open_members
 from memaudit.families.target import Target, check_target, make_target
 from memaudit.findings.judge_family import judge_family
 from memaudit.numerics.crossings import Span, crossing, height, trend
@@ -64,10 +64,11 @@ def family(
     E_m(beta) = sup over |theta' - theta_m| <= beta of ||H - H_m(.; theta')||, by `draws` random
     moves and `ascent` steps of gradient ascent (0 for none), with two seeds each. H is `target`:
     "exp:0.9", "poly:1.1", a file with a kernel, or a function (B,T,D) -> (B,T,M); without one the
-    largest member is the reference, and has no curve of its own. `options` open the sources, as
-    in `memaudit.load`. Ctrl-C raises `FamilyInterrupted`, which carries the partial report.
+    largest of at least three is the reference, and has no curve. `options` open the sources, as in
+    `memaudit.load`. Ctrl-C raises `FamilyInterrupted`, which carries the partial report.
     """
     check_target(target)
+    check_count(sources, target=target is not None)
     grid = np.sort(np.asarray(BETAS if betas is None else betas, float).ravel())
     plan = Plan(grid, draws, ascent, plan_seeds(seed, SEEDS), ball, norm, group)
     _check(plan, seed=seed, steps=steps)
@@ -138,10 +139,25 @@ def judged(report: FamilyReport) -> FamilyReport:
     """The report with its crossings and its verdict, from the curves alone."""
     pairs = zip(report.members, report.members[1:], strict=False)
     found = tuple(_crossing(report, small, large) for small, large in pairs)
-    verdict, reason = trend([Span(c.beta, *c.interval) for c in found])
-    if verdict == "stable" and (fact := _too_short(report)):
+    first = float(report.betas[0])
+    verdict, reason = trend([Span(c.beta, *c.interval, below=0 < c.beta <= first) for c in found])
+    if fact := _unlike_reference(report) or (_too_short(report) if verdict == "stable" else ""):
         verdict, reason = "undetermined", fact
     return replace(report, crossings=found, verdict=verdict, reason=reason)
+
+
+def _unlike_reference(report: FamilyReport) -> str:
+    """Why there is nothing to compare; empty when two neighbours can be.
+
+    A member whose error is as large as the reference is lost before anything moves, and curves are
+    compared as long as the smaller of two neighbours is not.
+    """
+    starts = [member.start for member in report.members]
+    if len(starts) < FEWEST or any(start < report.scale for start in starts[:-1]):
+        return ""
+    fewer = f"only the largest member (E(0) = {starts[-1]:.3g})"
+    which = fewer if starts[-1] < report.scale else f"no member (E(0) from {min(starts):.3g} on)"
+    return f"{which} approximates the reference, of size {report.scale:.3g}: nothing to compare"
 
 
 def _too_short(report: FamilyReport) -> str:
@@ -165,7 +181,9 @@ def _crossing(report: FamilyReport, small: FamilyMember, large: FamilyMember) ->
         for one, other in zip(small.seeds, large.seeds, strict=True)
     ]
     error = height(report.betas, small.errors, beta) if 0 < beta < np.inf else None
-    ends = min([beta, *seeds]), max([beta, *seeds])
+    low, high = min([beta, *seeds]), max([beta, *seeds])
+    # What has happened at the first beta may have happened anywhere below it.
+    ends = (0.0 if low <= report.betas[0] else low), high
     return Crossing(small.size, large.size, beta, ends, error)
 
 

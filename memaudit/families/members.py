@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     Progress = Callable[[str, int, int], None]
 
-FEWEST = 2
+#: Models that a family has at least; without a target one of them is the reference.
+FEWEST, FEWEST_ALONE = 2, 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,10 +38,6 @@ def open_members(
     sources: Sequence[Any], options: Mapping[str, Any], progress: Progress
 ) -> tuple[list[Member], str, list[Opened]]:
     """The members by growing size, and what their sizes count."""
-    if isinstance(sources, str) or len(sources) < FEWEST:
-        count = 1 if isinstance(sources, str) else len(sources)
-        hint = "give models of growing size; for one use memaudit scan"
-        raise ArgumentError(f"a family has at least {FEWEST} members, not {count}", hint=hint)
     opened = []
     for number, source in enumerate(sources):
         progress("opening", number, len(sources))
@@ -51,6 +48,17 @@ def open_members(
     sizes, counted = _sizes(pairs)
     members = [Member(*pair, size) for pair, size in zip(pairs, sizes, strict=True)]
     return sorted(members, key=lambda member: member.size), counted, opened
+
+
+def check_count(sources: Sequence[Any], *, target: bool) -> None:
+    """Refuse too few models, before anything is opened."""
+    count = 1 if isinstance(sources, str) else len(sources)
+    if count < FEWEST:
+        hint = "give models of growing size; for one use memaudit scan"
+        raise ArgumentError(f"a family has at least {FEWEST} members, not {count}", hint=hint)
+    if count < FEWEST_ALONE and not target:
+        fact = f"a family without a target has at least {FEWEST_ALONE} members, not {count}"
+        raise ArgumentError(fact, hint="the largest is the reference: give a target or more models")
 
 
 def mode_values(copies: AbstractPerturbable) -> Mapping[str, Any]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 SPREAD = 100.0
 #: Times the ratio of the recommended form from which on a change is worth its trouble.
 WORSE = 10.0
+#: By so much the rate of all weights has to be smaller than that of one to be told.
+APART = 0.99
 
 
 class GradientRange(AbstractRule):
@@ -30,8 +32,9 @@ class GradientRange(AbstractRule):
         "parameterization that the layer has is more than 100 times its median, or more than 10 "
         "times that of the recommended reparameterization at the same eigenvalues: a step that "
         "suits most modes throws a few of them far away, often the slow ones that hold the "
-        "memory. Fine-tune with the recommended form, or with a learning rate for the "
-        "recurrent weights below the safe one in the report; AdamW, which steps by about one "
+        "memory. Fine-tune with the recommended form, or with a learning rate for that weight "
+        "below the safe one in the report, and for all recurrent weights of the layer below the "
+        "smaller one, if the finding has two; AdamW, which steps by about one "
         "learning rate whatever the gradient, needs one far below the smallest weight. The "
         "numbers depend on the loss: give your own batch to see those of your task."
     )
@@ -59,7 +62,11 @@ def _reasons(item: Gradient, current: ReparamGradient) -> Iterable[str]:
 
 
 def _advice(item: Gradient, current: ReparamGradient) -> str:
-    safe = f"keep gradient descent on its recurrent weights below {current.learning_rate:.2g}"
+    """The safe rate of the weight behind the modes, and a smaller one that the others need."""
+    rate, weight = current.learning_rate, clean(item.decay) or "the weight of its modes"
+    safe = f"keep gradient descent on {weight} below {rate:.2g}"
+    if item.own and 1.0 / item.own < APART * rate:
+        safe += f", and on all its recurrent weights below {1.0 / item.own:.2g}"
     if not item.recommended or item.recommended == item.current:
         return safe
     return f"train it with {clean(item.recommended)}, or {safe}"

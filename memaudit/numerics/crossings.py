@@ -21,11 +21,20 @@ LARGEST, SMALLEST = 1e300, 1e-300
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A crossing with what different seeds make of it; infinite where curves do not cross."""
+    """A crossing with what different seeds make of it; infinite where curves do not cross.
+
+    `below` says that it was passed at the first beta already, and lies anywhere between 0 and it.
+    """
 
     beta: float
     low: float
     high: float
+    below: bool = False
+
+    @property
+    def told(self) -> str:
+        """The beta in three digits."""
+        return f"below {self.beta:.3g}" if self.below else f"{self.beta:.3g}"
 
     @property
     def exists(self) -> bool:
@@ -63,8 +72,8 @@ def crossing(
         if gap[i] > 0:
             share = gap[i] / (gap[i] - gap[i - 1]) if i else 0.0
             height = low[i] - share * (low[i] - low[i - 1]) if i else low[i]
-            at = x[i] - share * (x[i] - x[i - 1]) if i else x[i]
-            return float(np.exp(at)) if height <= lost else np.inf
+            at = float(np.exp(x[i] - share * (x[i] - x[i - 1]))) if i else float(betas[0])
+            return at if height <= lost else np.inf
     return np.inf
 
 
@@ -84,10 +93,12 @@ def trend(spans: Sequence[Span]) -> tuple[str, str]:
     if all(span.beta == 0 for span in spans):
         return "undetermined", "no member is better than the next smaller one, moved or not"
     there = [span for span in spans if span.exists]
-    told = ", ".join(f"{span.beta:.3g}" for span in there)
+    told = ", ".join(span.told for span in there)
     pairs = [(early, late) for i, early in enumerate(there) for late in there[i + 1 :]]
     if any(late.high * STAY < early.low for early, late in pairs):
         return "unstable", f"the crossings shift left as the models grow (beta = {told})"
+    if any(late.below for _, late in pairs):
+        return "undetermined", f"crossings lie below the first beta ({told}); give smaller betas"
     if any(late.beta * STAY < early.beta for early, late in pairs):
         return "undetermined", f"the crossings shift by less than their noise ({told}); draw more"
     if not there:

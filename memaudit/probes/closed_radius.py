@@ -20,6 +20,8 @@ SAME = 1e-9
 FAR = 16.0
 #: More modes than these are not compared one by one; larger matrices take too long.
 MOST, LARGEST_MATRIX = 4096, 16
+#: Rates that an exact step keeps inside; one of Euler leaves the circle on the other side.
+RATES = (0.1, 1.0, 8.0, 64.0)
 Closed = tuple[float | None, str]
 
 
@@ -78,9 +80,9 @@ class _Weight:
         form, value, moved = self.copies.roles[self.name].form, self.value, self.moved_modes()
         with torch.no_grad():
             sizes = self.sizes(value)[moved]
-        if form == "diagonal" and _alike(value.flatten().abs(), sizes):
+        if form in ("diagonal", "pairs") and self._holds_modes(moved):
             return max(0.0, float(1.0 - sizes.amax())), "min(1 - |lambda|)"
-        if form == "diagonal" and self._holds_rates(moved):
+        if form in ("diagonal", "pairs") and self._holds_rates(moved):
             return max(0.0, float(-value[self._moving_entries()].amax())), "min(-Re lambda)"
         square = form == "matrix" and value.ndim == 2 and value.shape[0] == value.shape[1]
         small = square and len(value) <= LARGEST_MATRIX
@@ -88,12 +90,24 @@ class _Weight:
             return real_radius(value.cpu().numpy()), "1 / sup mu_R((e^it - W)^-1)"
         return None, ""
 
+    def _holds_modes(self, moved: torch.Tensor) -> bool:
+        """Whether its numbers are the modes themselves, whatever they are."""
+        pairs = self.copies.roles[self.name].form == "pairs"
+        for value in (self.value, 0.7 * self.value):
+            own = torch.linalg.vector_norm(value, dim=-1) if pairs else value.abs()
+            with torch.no_grad():
+                if not _alike(own.flatten(), self.sizes(value)[moved]):
+                    return False
+        return True
+
     def _holds_rates(self, moved: torch.Tensor) -> bool:
-        """Whether zero puts every mode on the boundary, and less than zero inside."""
+        """Whether zero puts every mode on the boundary, and anything less inside."""
         zero = torch.zeros_like(self.value)
         with torch.no_grad():
-            on_edge, inside = self.sizes(zero)[moved], self.sizes(zero - 1.0)[moved]
-        return bool(((on_edge - 1.0).abs() < SAME).all() and (inside < 1.0).all())
+            on_edge = self.sizes(zero)[moved]
+            inside = [self.sizes(zero - rate)[moved] for rate in RATES]
+        held = all(bool((sizes < 1.0).all()) for sizes in inside)
+        return held and bool(((on_edge - 1.0).abs() < SAME).all())
 
     def _moving_entries(self) -> torch.Tensor:
         """The numbers of the weight that change the size of a mode, such as real parts."""

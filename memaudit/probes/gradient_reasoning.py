@@ -12,11 +12,25 @@ if TYPE_CHECKING:
     from memaudit.probes.reparam_trial import Outcome
 
 
-def reasoning(weight: DecayWeight, found: tuple[Outcome, ...], chosen: Outcome | None) -> str:
-    """What the layer has, what it should have and why, and which learning rates are safe."""
+#: By so much a rate has to be smaller than another to be worth a sentence.
+APART = 0.99
+
+
+def reasoning(
+    weight: DecayWeight,
+    found: tuple[Outcome, ...],
+    chosen: Outcome | None,
+    *,
+    rest: float,
+) -> str:
+    """Which rate AdamW may have, what the layer has, what it should have and why.
+
+    Last comes the rate of plain gradient descent: that of the decay weight, and, where `rest`, the
+    largest |dLoss/dw| / |w| of the layer's recurrent weights, asks for a smaller one, that too.
+    """
     modes = len(weight.w)
     current = next((one for one in found if one.name == weight.form), None)
-    told = [] if current is None else [_has(current)]
+    told = [*_adamw(weight, current, chosen), *([] if current is None else [_has(current)])]
     if chosen is None:
         missed = ", ".join(f"{one.name} {one.record.unreachable}" for one in found if _misses(one))
         told.append(
@@ -31,7 +45,7 @@ def reasoning(weight: DecayWeight, found: tuple[Outcome, ...], chosen: Outcome |
         ]
     safe = chosen or current
     if safe is not None:
-        told += _rates(safe)
+        told += [_rate(weight, safe), *_rest(safe, rest)]
     return " ".join(told)
 
 
@@ -81,21 +95,40 @@ def _best(weight: DecayWeight, found: tuple[Outcome, ...]) -> list[str]:
     return [f"best misses {missed}; with b below {least:.3g} it would not."]
 
 
-def _rates(safe: Outcome) -> list[str]:
-    rate = safe.record.learning_rate
-    if math.isinf(rate):
-        told = "No mode has a gradient, so this loss says nothing about learning rates."
-    else:
-        told = (
-            f"Gradient descent with {clean(safe.name)} stays safe up to a learning rate of "
-            f"{_number(rate)}: beyond it a raw weight moves by more than its own size, or a mode "
-            "leaves the stable set."
-        )
-    small = f", {_number(safe.smallest)}," if safe.smallest else ""
+def _adamw(weight: DecayWeight, current: Outcome | None, chosen: Outcome | None) -> list[str]:
+    """The rate for most training runs, which plain gradient descent says nothing about."""
+    sizes = {one.name: one.smallest for one in (current, chosen) if one is not None}
+    known = {name: size for name, size in sizes.items() if size}
+    if not known:
+        return []
+    told = ", ".join(f"{_number(size)} with {clean(name)}" for name, size in known.items())
     return [
-        told,
         "AdamW moves every weight by about one learning rate a step, whatever the gradient: keep "
-        f"that far below the smallest |weight|{small} and below the stability radius.",
+        f"it well below the smallest |w| of the modes ({told}; {clean(weight.name)}) and below "
+        "the stability radius."
+    ]
+
+
+def _rate(weight: DecayWeight, safe: Outcome) -> str:
+    rate = safe.record.learning_rate
+    if not math.isinf(rate):
+        return (
+            f"Plain gradient descent on {clean(weight.name)} with {clean(safe.name)} stays safe up "
+            f"to a learning rate of {_number(rate)}: beyond it a raw weight moves by more than its "
+            "own size, or a mode leaves the stable set."
+        )
+    if safe.zeros:
+        return "Every raw weight with a gradient is zero: no learning rate is small beside them."
+    return "No mode has a gradient, so this loss says nothing about learning rates."
+
+
+def _rest(safe: Outcome, rest: float) -> list[str]:
+    """The rate of all weights of the layer, where it is the smaller one."""
+    if rest <= 0.0 or 1.0 / rest >= APART * safe.record.learning_rate:
+        return []
+    return [
+        "All recurrent weights of the layer together need less: from a rate of "
+        f"{_number(1.0 / rest)} on one of them moves by more than its own size."
     ]
 
 

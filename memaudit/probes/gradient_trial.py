@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from memaudit.contracts import AbstractPerturbable, AbstractSubject
     from memaudit.probes.decay_weight import DecayWeight
     from memaudit.probes.gradient_loss import Task
+    from memaudit.probes.reparam_trial import Outcome
 
 #: What a layer is called whose weights belong to the model as a whole.
 WHOLE = "model"
@@ -100,18 +101,34 @@ def _record(
         found = outcomes(weight, slope.real if slope.is_complex() else slope)
         notes = list(_notes(weight))
     chosen = recommended(found)
+    own = _largest(copies, slopes, names) if finite else None
     return Gradient(
         layer=layer or WHOLE,
         cell=known.cell,
         current=known.form if weight is None else weight.form,
         weights=names,
         loss=task.told,
-        own=_largest(copies, slopes, names) if finite else None,
+        own=own,
         reparams=tuple(one.record for one in found),
         recommended="" if chosen is None else chosen.name,
-        reasoning="" if weight is None else reasoning(weight, found, chosen),
+        reasoning="" if weight is None else _reasons(copies, slopes, names, weight, found),
         note="; ".join(notes),
+        decay="" if weight is None else weight.name,
     )
+
+
+def _reasons(
+    copies: AbstractPerturbable,
+    slopes: Mapping[str, Tensor],
+    names: tuple[str, ...],
+    weight: DecayWeight,
+    found: tuple[Outcome, ...],
+) -> str:
+    """Another form changes the ratio of the decay weight, and leaves those of the others."""
+    chosen = recommended(found)
+    kept = chosen is None or chosen.name == weight.form
+    counted = names if kept else tuple(name for name in names if name != weight.name)
+    return reasoning(weight, found, chosen, rest=_largest(copies, slopes, counted))
 
 
 def _notes(weight: DecayWeight) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from memaudit.contracts import AbstractProbe, Tools
 from memaudit.errors import ArgumentError, clean, nearest
@@ -23,7 +23,7 @@ class Precision(AbstractProbe):
 
     Every format is a move of the weights, with its size on the axis of E(beta) and the error of
     the answers. Then the rounded weights stand in the model while eigenvalues and memory functions
-    are measured. `weights` "all" rounds the others, too. `formats` empty are all of them.
+    are measured. `weights` "all" rounds the others, too. `formats` empty or None are all of them.
     """
 
     name = "precision"
@@ -32,7 +32,7 @@ class Precision(AbstractProbe):
     late = True
 
     weights: str = "recurrent"
-    formats: str | tuple[str, ...] = ()
+    formats: str | tuple[str, ...] | None = ()
     norm: str = "sobolev"
 
     def __post_init__(self) -> None:
@@ -64,14 +64,17 @@ class Precision(AbstractProbe):
         )
 
 
-def _listed(formats: str | tuple[str, ...]) -> list[str]:
-    """Names from a list, or from a text with commas between them."""
-    names = formats.split(",") if isinstance(formats, str) else formats
-    return [name.strip() if isinstance(name, str) else name for name in names if name]
+def _listed(formats: object) -> list[Any]:
+    """Names from a list, or from a text with commas between them; anything else as it is."""
+    if formats is None:
+        return []
+    if isinstance(formats, str):
+        return [name.strip() for name in formats.split(",") if name.strip()]
+    return list(formats) if isinstance(formats, list | tuple) else [formats]
 
 
 def _known(option: str, values: Iterable[object], known: Iterable[str]) -> None:
     for value in values:
         if not isinstance(value, str) or value not in known:
-            fact = f"precision has no {option} {clean(value)!r}"
+            fact = f"precision.{option} is {clean(value)!r}"
             raise ArgumentError(fact, hint=nearest(str(value), known))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 class RealCopies(AbstractPerturbable):
     """Another model, whose complex weights have a last axis of real and imaginary part.
 
-    Both parts are weights of their own: a ball of moves is as wide in each of them.
+    A complex diagonal moves by the modulus of its numbers; other weights move in both parts.
     """
 
     def __init__(self, copies: AbstractPerturbable) -> None:
@@ -25,7 +26,12 @@ class RealCopies(AbstractPerturbable):
             name: torch.view_as_real(weight.resolve_conj()) if weight.is_complex() else weight
             for name, weight in copies.weights.items()
         }
-        self.roles = copies.roles
+        self.roles = {
+            name: replace(role, form="pairs")
+            if name in self._complex and role.form == "diagonal"
+            else role
+            for name, role in copies.roles.items()
+        }
         self.differentiable = copies.differentiable
 
     @property

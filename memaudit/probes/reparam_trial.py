@@ -26,6 +26,8 @@ NOTHING = 1e-12
 FAR = (-8.0, -2.0, 2.0, 8.0)
 #: Halvings of an interval: the digits of float64.
 HALVINGS = 52
+#: Doublings of a move from 1 on, after which a mode counts as one that nothing drives out.
+DOUBLINGS = 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,8 +55,7 @@ class Outcome:
         It is stable, reaches every mode, has a gradient everywhere, and no raw weight of zero,
         beside which every step is too large.
         """
-        complete = not self.record.unreachable and not self.zeros
-        return self.record.stable and self.lively and complete
+        return not self.record.barred
 
 
 def outcomes(weight: DecayWeight, gradient: Tensor) -> tuple[Outcome, ...]:
@@ -114,7 +115,7 @@ def _told(
     name, time, stable, missed, lively = who
     counted = w.abs() > NOTHING
     sizes, slopes = w.abs()[counted], gradient.abs()[counted]
-    ratios = slopes / sizes
+    ratios, zeros = slopes / sizes, int((~counted).sum())
     record = ReparamGradient(
         name=name,
         time=time,
@@ -124,9 +125,16 @@ def _told(
         bound=float(scale.amax()) if len(scale) else math.inf,
         unreachable=missed,
         learning_rate=learning_rate(forward, w, gradient, time=time),
+        barred=_barred(stable=stable, lively=lively, missed=missed, zeros=zeros),
     )
     smallest = float(sizes.amin()) if len(sizes) else 0.0
-    return Outcome(record, smallest, int((~counted).sum()), lively)
+    return Outcome(record, smallest, zeros, lively)
+
+
+def _barred(*, stable: bool, lively: bool, missed: int, zeros: int) -> str:
+    """The first reason why no training run is sent there."""
+    reasons = {"unstable": not stable, "flat": not lively, "reach": missed, "zero weight": zeros}
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def learning_rate(
@@ -134,22 +142,37 @@ def learning_rate(
 ) -> float:
     """The largest step of gradient descent that is safe for every mode that it moves.
 
-    It moves no raw weight by more than its own size, and leaves every mode stable. Weights of zero
-    have no size and do not count; infinite when no weight has a gradient.
+    It leaves every mode stable, and moves no raw weight by more than its own size. Weights of zero
+    have no size, but modes that can leave; infinite when no weight has a gradient, or when only
+    weights of zero have one and none of their modes can leave.
     """
-    moves = (gradient != 0.0) & (w.abs() > NOTHING)
+    moves = gradient != 0.0
     if not bool(moves.any()):
         return math.inf
     ways = torch.where(moves, -gradient.sign(), 0.0)
-    low, high = torch.zeros_like(w), w.abs()
+    limit = torch.where(w.abs() > NOTHING, w.abs(), math.inf)
+    low, high = torch.zeros_like(w), _outside(forward, w, ways, limit, time)
     # Towards zero and away from it every f is monotone: what is stable is one interval.
     safe = _decays(forward(w + ways * high), time)
     for _ in range(HALVINGS):
         middle = (low + high) / 2.0
         good = _decays(forward(w + ways * middle), time)
         low, high = torch.where(good, middle, low), torch.where(good, high, middle)
-    reach = torch.where(safe, w.abs(), low)
+    reach = torch.where(safe, limit, low)
     return float((reach / gradient.abs())[moves].amin())
+
+
+def _outside(
+    forward: Callable[[Tensor], Tensor], w: Tensor, ways: Tensor, limit: Tensor, time: str
+) -> Tensor:
+    """How far to look: a weight's own size, or, without one, the first move that is too far."""
+    high, sizeless = limit.clamp(max=1.0), limit.isinf()
+    high = torch.where(sizeless, high, limit)
+    if bool(sizeless.any()):
+        for _ in range(DOUBLINGS):
+            inside = sizeless & _decays(forward(w + ways * high), time)
+            high = torch.where(inside, 2.0 * high, high)
+    return high
 
 
 def _decays(lam: Tensor, time: str) -> Tensor:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memaudit.contracts import AbstractProbe
-from memaudit.errors import ArgumentError
+from memaudit.errors import ArgumentError, clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 STEPS = 512
 #: Real vectors of which a trajectory is made.
 NATURAL = 64
-#: Steps below which a trajectory says nothing.
-SHORTEST = 32
+#: Steps below which a trajectory has no Lyapunov exponent, and above which it only costs time.
+SHORTEST, LONGEST = 32, 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,13 @@ class Spectrum(AbstractProbe):
     trajectory: int = 256
 
     def __post_init__(self) -> None:
-        if self.trajectory < SHORTEST:
+        """Refuse what cannot be measured, before a model is opened."""
+        steps: object = self.trajectory
+        whole = isinstance(steps, int) and not isinstance(steps, bool)
+        if not whole or not SHORTEST <= self.trajectory <= LONGEST:
             raise ArgumentError(
-                f"the trajectory has {self.trajectory} steps", hint=f"give at least {SHORTEST}"
+                f"spectrum.trajectory is {clean(steps)!r}",
+                hint=f"give a whole number of steps from {SHORTEST} to {LONGEST}",
             )
 
     def measure(self, subject: AbstractSubject, setting: Setting) -> tuple[Record, ...]:

@@ -19,6 +19,10 @@ UNKNOWN = (
     "no weight is known to be recurrent: say which is, by memaudit_roles of the module, as in "
     'memaudit_roles = {"lam": "recurrent"}'
 )
+SPARED = (
+    "gradient ascent was left out, since copies of this model run one after the other: "
+    "stability.ascent=8 or --thorough asks for it"
+)
 GROUPS = ("recurrent", "input", "readout", "all")
 #: The smallest and largest beta: those of StableSSM, Fig. 1.
 SMALLEST, DOUBLINGS = 1e-3, 10
@@ -64,10 +68,12 @@ class Stability(AbstractProbe):
         _known("ball", listed(self.ball), BALLS)
         _known("norm", (self.norm,), NORMS)
         _known("group", listed(self.group), GROUPS)
-        _positive("betas", () if self.betas is None else listed(self.betas))
+        _positive("betas", (1.0,) if self.betas is None else listed(self.betas))
         _whole("draws", 1 if self.draws is None else self.draws, low=1)
         _whole("ascent", 0 if self.ascent is None else self.ascent, low=0)
         _whole("steps", self.steps, low=2)
+        _share("tol", self.tol)
+        _share("atol", self.atol)
 
     def measure(self, subject: AbstractSubject, setting: Setting) -> Record:
         return self.measure_with(subject, setting, Tools(lambda *_: None, lambda _: {}))
@@ -78,7 +84,7 @@ class Stability(AbstractProbe):
         from memaudit.results import Stability as Record
 
         trial = make_trial(subject, setting, norm=self.norm, steps=self.steps, target=self.target)
-        effort = self._effort(setting)
+        effort, told = self._effort(setting, together=_together(trial))
         groups = sorted((g for g in listed(self.group) if trial.named(g)), key=_before(trial))
         asked = [(group, ball) for ball in listed(self.ball) for group in groups]
         if not asked:
@@ -99,16 +105,19 @@ class Stability(AbstractProbe):
             draws=effort.draws,
             seeds=len(effort.seeds),
             execution=getattr(trial.copies, "execution", ""),
-            note="" if trial.named("recurrent") else UNKNOWN,
+            note="; ".join(filter(None, (told, "" if trial.named("recurrent") else UNKNOWN))),
         )
 
-    def _effort(self, setting: Setting) -> Effort:
+    def _effort(self, setting: Setting, *, together: bool) -> tuple[Effort, str]:
+        """How hard to search, and what is to be said about it."""
         from memaudit.probes.stability_curve import Effort
 
         count, draws, starts, steps, seeds = LEVELS[setting.level]
+        spared = not together and self.ascent is None and setting.level != "thorough"
+        steps = 0 if spared else steps
         spaced = (SMALLEST * 2.0 ** (DOUBLINGS * k / (count - 1)) for k in range(count))
         betas = tuple(spaced) if self.betas is None else tuple(sorted(listed(self.betas)))
-        return Effort(
+        effort = Effort(
             betas=betas,
             draws=draws if self.draws is None else self.draws,
             starts=starts,
@@ -117,6 +126,18 @@ class Stability(AbstractProbe):
             tol=self.tol,
             atol=self.atol,
         )
+        return effort, SPARED if spared else ""
+
+
+def _together(trial: Trial) -> bool:
+    """Whether many copies are evaluated at once; told by a trial of two."""
+    names = trial.named("all")[:1]
+    pair = {
+        name: trial.copies.weights[name].expand(2, *trial.copies.weights[name].shape)
+        for name in names
+    }
+    trial.error(pair)
+    return getattr(trial.copies, "execution", "") != "one after the other"
 
 
 def _before(trial: Trial) -> Callable[[str], bool]:
@@ -149,8 +170,16 @@ def _known(option: str, values: tuple[Any, ...], known: tuple[str, ...]) -> None
             raise ArgumentError(fact, hint=nearest(str(value), known))
 
 
+def _share(option: str, value: Any) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0.0 <= value < 1e6:
+        raise ArgumentError(
+            f"stability.{option} is {clean(value)!r}", hint="give a number from 0 on"
+        )
+
+
 def _positive(option: str, values: tuple[Any, ...]) -> None:
-    for value in values:
+    for value in values or ("nothing",):
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e6:
             raise ArgumentError(
                 f"stability.{option} holds {clean(value)!r}", hint="give positive numbers"

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 REACH = 64.0
 #: Up to here a mode of exactly one is on the boundary; a larger move takes an exponential so near
 #: to it that only rounding makes it one. Beyond, a mode must be clearly outside.
-EXACT_UP_TO, OUTSIDE = 4.0, 1.0 + 1e-9
+EXACT_UP_TO, OUTSIDE = 4.0, 1.0 + 1e-6
 #: A passing below the smallest beta is looked for down to this share of it.
 BELOW = 1.0 / 16.0
 #: Radii are found to this share of themselves.
 CLOSE = 2e-3
 #: Betas at which a passing is looked at more closely.
-FINER = 6
+FINER, PER_DOUBLING = 6, 2
 #: Restarts and steps of the search for a mode on the boundary: modes follow the gradient well.
 MODE_STARTS, MODE_STEPS = 2, 8
 BOUNDARY = "no mode reaches the boundary"
@@ -137,7 +137,7 @@ class GroupSearch:
         """How far until a mode reaches the boundary, or the error the size of the answers."""
         sizes = self.trial.copies.modes({})
         if not sizes or not self._moves_modes():
-            return self._passed(found, self.trial.scale, SIZE, closer=True)
+            return self._passed(found, self.trial.scale, SIZE)
         exact, formula = closed_radius(self.trial.copies, self.names, self.ball)
         # One search is enough to hold a formula against.
         seeds = self.seeds if exact is None else self.seeds[:1]
@@ -150,14 +150,14 @@ class GroupSearch:
 
     def _reached(self, seed: int) -> float:
         """The smallest move that was found to take a mode to the boundary."""
-        problem = self._problem(self.trial.largest_mode)
+        if float(self.trial.largest_mode({})[0]) >= 1.0:
+            return 0.0
+        problem = self._problem(self.trial.way_gone())
 
         def beyond(betas: np.ndarray) -> np.ndarray:
             made = ascent_errors(problem, betas, MODE_STARTS, MODE_STEPS, seeded(seed), self.tick)
             return ~(made <= OUTSIDE) | (~(made < 1.0) & (betas <= EXACT_UP_TO))
 
-        if float(self.trial.largest_mode({})[0]) >= 1.0:
-            return 0.0
         betas = self.effort.betas
         return narrowed(beyond, low=betas[0], high=max(REACH, betas[-1]), rtol=CLOSE)
 
@@ -165,18 +165,17 @@ class GroupSearch:
         effort, trial = self.effort, self.trial
         bound = (1.0 + effort.tol) * trial.start + effort.atol * trial.scale
         told = f"E(beta) <= {1 + effort.tol:g} E(0) + {effort.atol:g} of the size of the answers"
-        return self._passed(found, bound, told, closer=False)
+        return self._passed(found, bound, told)
 
-    def _passed(
-        self, found: list[np.ndarray], bound: float, criterion: str, *, closer: bool
-    ) -> Radius:
-        """Where E(beta) of every seed passes a bound; `closer` looks between the betas as well."""
-        betas, start = np.asarray(self.effort.betas), self.trial.start
-        radii = []
+    def _passed(self, found: list[np.ndarray], bound: float, criterion: str) -> Radius:
+        """Where E(beta) of every seed passes a bound, looked for between the betas and beyond."""
+        betas, radii = np.asarray(self.effort.betas), []
         for seed, errors in zip(self.seeds, found, strict=True):
-            between = bracket(betas, errors, bound) if closer else None
-            finer = (betas, errors) if between is None else self._finer(seed, errors, between)
-            radii.append(passing(*finer, bound, start=start))
+            between = bracket(betas, errors, bound)
+            if between is None:
+                between = float(betas[-1]), max(REACH, float(betas[-1]))
+            finer = self._finer(seed, errors, between)
+            radii.append(passing(*finer, bound, start=self.trial.start))
         return Radius(criterion, min(radii), (min(radii), max(radii)))
 
     def _finer(
@@ -184,7 +183,9 @@ class GroupSearch:
     ) -> tuple[np.ndarray, np.ndarray]:
         """The curve of one seed with more betas between two of them."""
         low, high = between
-        more = np.geomspace(low or BELOW * high, high, FINER)[1 if low else 0 : -1]
+        count = max(FINER, 1 + int(np.log2(high / (low or BELOW * high)) * PER_DOUBLING))
+        more = np.geomspace(low or BELOW * high, high, count)[1 if low else 0 :]
+        more = more[~np.isin(more, self.effort.betas)]
         added = self._joined(self._random(more, seed), self._ascent(more, seed))
         betas = np.concatenate([np.asarray(self.effort.betas), more])
         order = np.argsort(betas)

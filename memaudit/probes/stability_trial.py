@@ -57,6 +57,25 @@ class Trial:
         sizes = [modes.abs().amax(1) for modes in self.copies.modes(wide).values()]
         return torch.stack(sizes).amax(0).nan_to_num(nan=torch.inf)
 
+    def way_gone(self) -> Callable[[Mapping[str, torch.Tensor]], torch.Tensor]:
+        """How much of its way to the boundary a mode has gone, 1 on it: the most (K,) of all modes.
+
+        (|lambda'| - |lambda|) / (1 - |lambda|): a mode that is near the boundary in its own scale
+        is not hidden by one that is nearer in size. All modes must be inside as they are.
+        """
+        with torch.no_grad():
+            rest = {layer: modes.abs() for layer, modes in self.copies.modes({}).items()}
+
+        def most(moved: Mapping[str, torch.Tensor]) -> torch.Tensor:
+            wide = {name: value.double() for name, value in moved.items()}
+            gone = [
+                ((modes.abs() - rest[layer]) / (1.0 - rest[layer])).amax(1)
+                for layer, modes in self.copies.modes(wide).items()
+            ]
+            return torch.stack(gone).amax(0).nan_to_num(nan=torch.inf)
+
+        return most
+
     def named(self, group: str) -> tuple[str, ...]:
         """The weights of a group; "all" is every one."""
         roles = self.copies.roles
@@ -101,6 +120,13 @@ def _answers(target: Target, inputs: torch.Tensor, like: torch.Tensor) -> torch.
             "E_UNSUPPORTED",
             f"the target answers {tuple(inputs.shape)} by {got}, the model by {tuple(like.shape)}",
             hint="give a target of the same shape",
+            stage="stability",
+        )
+    if not bool(torch.isfinite(found).all()):
+        raise SourceError(
+            "E_UNSUPPORTED",
+            "the target answers by numbers that are not finite",
+            hint="give another target, or fewer steps",
             stage="stability",
         )
     return found.double()

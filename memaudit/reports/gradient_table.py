@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 #: So many layers have a row, and so many notes are told; the JSON report has them all.
 ROWS, TOLD = 24, 4
+ALL = "All weights: that ratio over every raw recurrent weight, phases and step sizes too."
+FORMS = (
+    "Candidate: why a form is never recommended, whatever its ratio (flat: no gradient beyond a "
+    "limit; reach: modes out of its reach). Scale: the largest |f'| / f^2, in discrete time "
+    "|f'| / (1 - f)^2. Safe rate: of plain gradient descent on the weight of the modes alone."
+)
 
 
 def gradient_block(items: tuple[Gradient, ...], *, ascii_only: bool) -> RenderableType:
@@ -68,14 +74,14 @@ def forms_table(items: tuple[Gradient, ...], *, ascii_only: bool) -> Table | Non
     item = worst(items)
     if item is None:
         return None
-    columns = ("form", "stable", "ratio", "median", "scale", "out of reach", "safe rate")
+    columns = ("form", "candidate", "ratio", "median", "scale", "out of reach", "safe rate")
     made = table(*columns, ascii_only=ascii_only)
     for one in item.reparams:
         marks = {item.current: " (has)", item.recommended: " *"}
         numbers = (one.largest, one.median, one.bound)
         made.add_row(
             Text(clean(one.name) + marks.get(one.name, "")),
-            "yes" if one.stable else "no",
+            clean(one.barred) or ("yes" if one.stable else "unstable"),
             *map(number, numbers),
             str(one.unreachable),
             number(one.learning_rate),
@@ -89,9 +95,12 @@ def gradient_lines(items: tuple[Gradient, ...]) -> list[Text]:
     losses = dict.fromkeys(clean(item.loss) for item in items if item.loss)
     if losses:
         told.append(f"Ratio: the largest |dLoss/dw| / |w|. Loss: {', '.join(losses)}.")
+        told.append(ALL)
     if len(items) > ROWS:
         told.append(f"... and {len(items) - ROWS} more recurrences")
     item = worst(items)
+    if item is not None:
+        told.append(f"Forms: at the eigenvalues of {place(item)}. {FORMS}")
     if item is not None and item.reasoning:
         told.append(f"{place(item)}: {clean(item.reasoning, limit=1200)}")
     notes: dict[str, list[str]] = {}

@@ -17,6 +17,8 @@ class ReparamGradient(Record):
     largest |f'| / f² (discrete: |f'| / (1 - f)²), the gradient scale of StableSSM, Theorem 3.4.
     `unreachable` modes lie outside of its range. `learning_rate` is the largest step of plain
     gradient descent that keeps every mode stable and moves no raw weight by more than its own size.
+    `barred` says why it is never recommended: "unstable", "flat" (no gradient beyond a limit),
+    "reach" (modes outside of its range) or "zero weight"; "" for a candidate.
     """
 
     name: str
@@ -27,6 +29,7 @@ class ReparamGradient(Record):
     bound: float
     unreachable: int
     learning_rate: float
+    barred: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; infinity is a word."""
@@ -48,6 +51,7 @@ class Gradient(Record):
     `weights` are its raw recurrent weights, `own` the largest |dLoss/dw| / |w| among them as they
     are stored. `recommended` is the reparameterization with the smallest largest ratio among the
     stable ones that reach every mode, "" when there is none; `reasoning` says how it was chosen.
+    `decay` is the one of `weights` that `reparams` are about: it makes the sizes of the modes.
     """
 
     layer: str
@@ -61,6 +65,7 @@ class Gradient(Record):
     reasoning: str
     note: str = ""
     where: str = ""
+    decay: str = ""
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:

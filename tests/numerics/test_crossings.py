@@ -31,7 +31,7 @@ def test_a_larger_model_that_is_no_better_unmoved_is_worse_from_zero_on():
 
 def test_what_has_happened_at_the_first_beta_is_told_as_that_beta():
     found = crossing(BETAS, flat(1e-4, 1.0), flat(1e-5, 9.0), starts=(1e-4, 1e-5), cap=10.0)
-    assert found == pytest.approx(BETAS[0], rel=1e-12)
+    assert found == BETAS[0]
 
 
 def test_nothing_is_compared_where_both_models_are_lost():
@@ -59,6 +59,11 @@ def test_the_height_of_a_power_law_is_read_between_the_betas():
     assert height(BETAS, 7 * BETAS**2, 0.003) == pytest.approx(7 * 0.003**2, rel=1e-12)
 
 
+def below(beta):
+    """A crossing that the first beta had passed already."""
+    return Span(beta, 0.0, beta, below=True)
+
+
 def span(beta, low=None, high=None):
     return Span(beta, beta if low is None else low, beta if high is None else high)
 
@@ -78,6 +83,10 @@ def span(beta, low=None, high=None):
         ([span(np.inf), span(0.004)], "undetermined", "only the largest"),
         ([span(0.004)], "undetermined", "only the largest"),
         ([span(0.004), span(0.02)], "stable", "stay put"),
+        ([below(0.001), below(0.001)], "undetermined", "smaller betas"),
+        ([span(0.0015), below(0.001)], "undetermined", "smaller betas"),
+        ([span(0.02), below(0.001)], "unstable", "beta = 0.02, below 0.001"),
+        ([below(0.001), span(0.02)], "stable", "beta = below 0.001, 0.02"),
     ],
 )
 def test_the_verdict_follows_from_the_order_of_the_crossings(spans, verdict, word):

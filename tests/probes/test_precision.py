@@ -13,6 +13,7 @@ import memaudit
 from memaudit.contracts import Setting, Tools
 from memaudit.errors import ArgumentError
 from memaudit.loading.digest import digest_tensors
+from memaudit.numerics.rounding import FORMATS
 from memaudit.numerics.signals import seeded
 from memaudit.probes.precision import Precision
 from memaudit.probes.rounded_weights import (
@@ -27,6 +28,17 @@ from tests.probes.rounded_models import Averaging, Diagonal, Mute, Saturating
 from tests.reports.handmade import curve, identity
 
 SHORT = Setting(horizon=64)
+
+
+class Unnamed(Mute):
+    """Its recurrent weight has a name, `kept`, by which nobody knows it."""
+
+    def __init__(self, lam: float) -> None:
+        super().__init__(lam)
+        self.kept = self._parameters.pop("lam")
+
+    def __getattr__(self, name: str):
+        return super().__getattr__("kept" if name == "lam" else name)
 
 
 def looked_at(module, **options):
@@ -188,7 +200,8 @@ def test_without_roles_everything_is_rounded_and_the_report_says_so():
 
 
 def test_a_model_without_recurrent_weights_and_one_without_any_say_so():
-    assert Precision().measure(memaudit.wrap(Mute(0.9), input_size=1), SHORT).note == NONE_RECURRENT
+    unnamed = memaudit.wrap(Unnamed(0.9), input_size=1)
+    assert Precision().measure(unnamed, SHORT).note == NONE_RECURRENT
     found = Precision().measure(memaudit.wrap(lambda u: u, input_size=1), SHORT)
     assert (found.note, found.roundings) == (NO_WEIGHTS, ())
 
@@ -234,15 +247,26 @@ def test_a_pooled_model_without_recurrences_is_not_asked_for_its_memory():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"formats": "bf17"}, "no formats 'bf17'; did you mean"),
-        ({"formats": (3,)}, "no formats '3'"),
-        ({"weights": "readout"}, "no weights 'readout'"),
-        ({"norm": "h1"}, "no norm 'h1'"),
+        ({"formats": "bf17"}, "precision.formats is 'bf17'; did you mean bf16"),
+        ({"formats": (3,)}, "precision.formats is '3'; known are: bf16, "),
+        ({"formats": ("bf16", None)}, "precision.formats is 'None'"),
+        ({"formats": 3}, "precision.formats is '3'; known are: bf16, "),
+        ({"formats": False}, "precision.formats is 'False'"),
+        ({"formats": {"bf16": 1}}, "precision.formats is .*; did you mean bf16"),
+        ({"weights": "readout"}, "precision.weights is 'readout'; did you mean recurrent"),
+        ({"weights": ["all"]}, "precision.weights is "),
+        ({"norm": "h1"}, "precision.norm is 'h1'"),
+        ({"norm": None}, "precision.norm is 'None'; known are: l1, mse, sobolev, sup"),
     ],
 )
 def test_what_does_not_exist_is_refused_at_once(options, said):
     with pytest.raises(ArgumentError, match=said):
         Precision(**options)
+
+
+@pytest.mark.parametrize("formats", [None, (), [], "", " , "])
+def test_no_format_means_every_format(formats):
+    assert list(looked_at(Diagonal(0.5), formats=formats)) == list(FORMATS)
 
 
 def test_the_same_setting_gives_the_same_numbers():

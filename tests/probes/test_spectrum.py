@@ -13,7 +13,7 @@ import memaudit
 from memaudit.contracts import AbstractSubject, Setting, StateBlock, Tools
 from memaudit.errors import ArgumentError
 from memaudit.numerics.spectra import spectrum
-from memaudit.probes.spectrum import Spectrum
+from memaudit.probes.spectrum import LONGEST, SHORTEST, Spectrum
 from memaudit.results import Identity, Report
 from memaudit.testing import check_probe
 from tests.recurrences import Map, linear, number, rotation, stack_of_two, tanh_network
@@ -155,9 +155,22 @@ def test_a_quick_audit_follows_a_shorter_trajectory() -> None:
     assert quick < len(steps)
 
 
-def test_a_trajectory_of_a_few_steps_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="has 5 steps"):
-        Spectrum(trajectory=5)
+@pytest.mark.parametrize(
+    "steps", [5, 31, 65537, 33.5, 64.0, math.nan, math.inf, True, "abc", "64", None, [64]]
+)
+def test_a_trajectory_is_a_whole_number_within_bounds(steps: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"spectrum\.trajectory is .* from 32 to 65536"):
+        Spectrum(trajectory=steps)
+
+
+@pytest.mark.parametrize("steps", [SHORTEST, LONGEST])
+def test_the_bounds_of_a_trajectory_belong_to_it(steps: int) -> None:
+    assert Spectrum(trajectory=steps).trajectory == steps
+
+
+def test_the_shortest_trajectory_has_an_exponent() -> None:
+    found = found_in(linear(number(0.5)[None]), trajectory=SHORTEST)
+    assert found[0].lyapunov == pytest.approx(math.log(0.5))
 
 
 def test_the_records_survive_strict_json() -> None:

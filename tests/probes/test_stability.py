@@ -252,3 +252,66 @@ def test_where_no_weight_is_known_to_be_recurrent_all_of_them_come_first() -> No
     found = memaudit.scan(subject, queries=[], probes=[probe], level="quick").stability
     assert found.first.group == "all"
     assert "memaudit_roles" in found.note
+
+
+class Complex(nn.Module):
+    """h' = lambda h + u with complex lambda, read out by real parts."""
+
+    memaudit_roles: ClassVar[dict[str, str]] = {"lam": "recurrent"}
+
+    def __init__(self, lam: Tensor) -> None:
+        super().__init__()
+        self.lam = nn.Parameter(lam)
+
+    def modes(self) -> Tensor:
+        return self.lam
+
+    def forward(self, u: Tensor) -> Tensor:
+        state, answers = torch.zeros_like(u[:, 0] * self.lam), []
+        for now in u.unbind(1):
+            state = self.lam * state + now
+            answers.append(state.real.sum(-1, keepdim=True))
+        return torch.stack(answers, 1)
+
+
+@pytest.mark.parametrize("lam", [[0.6 + 0.6j], [0.9 + 0j, 0.9j], [-0.3 + 0.4j, 0.2j]])
+def test_complex_modes_move_by_their_modulus(lam: list[complex]) -> None:
+    module = Complex(torch.tensor(lam, dtype=torch.complex128))
+    exact = 1 - max(abs(value) for value in lam)
+    found = measured(module).stability
+    assert found.radius == pytest.approx(exact, rel=0.01)
+    assert found.first.radius.closed_form == pytest.approx(exact, rel=1e-9)
+
+
+def test_an_euler_step_may_leave_on_the_other_side() -> None:
+    w = torch.tensor([-1.9, -1.8], dtype=DOUBLE)
+    found = measured(Modes(w, lambda a: 1 + a)).stability
+    assert found.radius == pytest.approx(0.1, rel=0.01)
+    assert found.first.radius.closed_form is None
+
+
+def test_an_error_that_passes_beyond_the_grid_is_found_there() -> None:
+    module = Modes(LAMBDAS[0], lambda w: w)
+    near = measured(module, group="readout", betas=(0.001, 0.01)).stability
+    wide = measured(module, group="readout", betas=(0.1, 1.0, 4.0)).stability
+    assert near.radius == pytest.approx(wide.radius, rel=0.02)
+    assert math.isfinite(near.radius)
+
+
+def test_the_tolerance_radius_does_not_depend_on_the_grid() -> None:
+    module = Modes(LAMBDAS[0], lambda w: w)
+    grids = [(0.1,), (0.001, 0.1), (0.001, 0.003, 0.01, 0.03, 0.1)]
+    found = [measured(module, betas=grid).stability.first.tolerance_radius.value for grid in grids]
+    assert found == pytest.approx([found[-1]] * len(grids), rel=0.02)
+
+
+@pytest.mark.parametrize("value", [math.nan, -1.0, "abc", math.inf])
+def test_a_tolerance_is_a_number_from_zero_on(value: object) -> None:
+    for option in ("tol", "atol"):
+        with pytest.raises(ArgumentError, match=f"stability.{option}"):
+            Stability(**{option: value})  # type: ignore[arg-type]
+
+
+def test_an_empty_grid_is_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"stability\.betas"):
+        Stability(betas=())

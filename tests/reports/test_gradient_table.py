@@ -35,16 +35,36 @@ def test_a_recurrence_without_forms_has_its_own_ratio_alone():
 def test_the_forms_of_the_worst_layer_are_shown_with_what_it_has_and_should_have():
     worse = gradient(
         "layers.1",
-        reparams=(form("exp", 40.0), form("softplus", 3.0), form("best", math.inf, unreachable=7)),
+        reparams=(
+            form("exp", 40.0),
+            form("softplus", 3.0),
+            form("best", math.inf, unreachable=7, barred="reach"),
+        ),
     )
     lines = shown(forms_table((gradient(), worse), ascii_only=True))
     assert lines[0].replace("|", "").split() == [
-        *("form", "stable", "ratio", "median", "scale", "out", "of", "reach", "safe", "rate")
+        *("form", "candidate", "ratio", "median", "scale", "out", "of", "reach", "safe", "rate")
     ]
     rows = [line.replace("|", " ").split() for line in lines[2:]]
     assert rows[0] == ["exp", "(has)", "yes", "40", "20", "4", "0", "0.125"]
     assert rows[1] == ["softplus", "*", "yes", "3", "1.5", "4", "0", "0.125"]
-    assert rows[2] == ["best", "yes", "infinite", "infinite", "4", "7", "0.125"]
+    assert rows[2] == ["best", "reach", "infinite", "infinite", "4", "7", "0.125"]
+
+
+def test_forms_that_win_by_ratio_and_are_never_recommended_are_marked():
+    forms = (form("exp", 4.0), form("softplus", 2.0), form("clip", 0.1, barred="flat"))
+    item = gradient(reparams=(*forms, form("direct", 0.2, stable=False)))
+    rows = [line.split() for line in shown(forms_table((item,), ascii_only=False))[2:]]
+    assert [row[-6] for row in rows] == ["yes", "yes", "flat", "unstable"]
+
+
+def test_the_legend_names_the_layer_of_the_forms_and_what_the_columns_are():
+    items = (gradient(), gradient("layers.1", reparams=(form("exp", 40.0),)))
+    lines = " ".join(shown(*gradient_lines(items)))
+    assert "Forms: at the eigenvalues of layers.1." in lines
+    assert "Scale: the largest |f'| / f^2" in lines
+    assert "All weights: that ratio over every raw recurrent weight" in lines
+    assert "flat: no gradient beyond a limit" in lines
 
 
 def test_the_reasons_and_equal_notes_are_told_once():

@@ -19,14 +19,16 @@ bf16      1.0e-03   1.0e-03   5.1 %   0          139 -> -  boundary
 fp16      infinite  infinite  -       -                 -  overflow
 int8      2.0e-02   4.0e-02   58 %    2.0e-03  139 -> 300  changes
 int4      1.0e-01   1.0e-01   11 %    2.0e-03         139  answers off
-fp8-e5m2  3.0e-01   3.0e-01   1200 %  -                 -  not measured
+fp8-e5m2  3.0e-01   3.0e-01   1200 %  -                 -  answers off
+fp8-e4m3  3.0e-02   3.0e-02   3 %     -                 -  not measured
 """
 LINES = """\
 Rounded: a, b, c, d and 1 more.
 Size of the move in two balls; error (sobolev) as a share of the answers;
 smallest margin after it; horizon under the query that changes most (-: none
 within the window). Safe: the error is at most 10 %, no mode reaches the
-boundary, and horizons and rates change by a factor of 2 at most.
+boundary, and horizons and rates change by a factor of 2 at most. No worse: the
+same, of modes that are on the boundary already.
 fp16: 2 numbers overflow
 """
 
@@ -55,6 +57,7 @@ def sample() -> Precision:
         rounding("int8", 0.02, 0.58, spectral=0.04, layers=layer(2e-3), memory=memory(300)),
         rounding("int4", 0.1, 0.11, layers=layer(2e-3), memory=memory(139)),
         rounding("fp8-e5m2", 0.3, 12.0),
+        rounding("fp8-e4m3", 0.03, 0.03),
     )
     return Precision(roundings, tuple("abcde"), "sobolev")
 
@@ -72,6 +75,13 @@ def test_the_table_is_this_text():
 
 def test_the_lines_under_it_are_this_text():
     assert shown(*precision_lines(sample())) == LINES
+
+
+def test_a_format_that_finds_modes_on_the_boundary_already_makes_it_no_worse():
+    there = (RoundedLayer("cell", 0.0, 0.0, 0, 0.0),)
+    kept = rounding("bf16", 1e-3, 0.01, layers=there, memory=memory(139))
+    text = shown(precision_table(replace(sample(), roundings=(kept,)), ascii_only=True))
+    assert text.endswith("no worse\n")
 
 
 def test_of_a_host_the_part_that_bears_a_format_worst_is_shown():

@@ -47,6 +47,11 @@ def draw(
         # The worst move of a box is often a corner, which uniform draws never come near.
         found[::2] = torch.where(found[::2] < 0, -1.0, 1.0).to(wide)
         found = found / _size_of_flat(found, geometry)[:, None]
+    elif geometry == "discs":
+        found = torch.randn(count, numbers, **options)
+        # Every second move has all its numbers on the rims, as the corners of a box.
+        found[::2] = _on_rims(found[::2])
+        found = found / _size_of_flat(found, geometry)[:, None]
     elif geometry == "sphere":
         found = torch.randn(count, numbers, **options)
         found = found / _size_of_flat(found, geometry)[:, None]
@@ -68,6 +73,10 @@ def project(delta: torch.Tensor, form: str, ball: str, beta: float | torch.Tenso
         flat = wide.flatten(1)
         if geometry == "box":
             found = torch.maximum(torch.minimum(flat, limit), -limit)
+        elif geometry == "discs":
+            far = torch.linalg.vector_norm(_pairs(flat), dim=2, keepdim=True)
+            tiny = torch.finfo(wide.dtype).tiny
+            found = _pairs(flat) * (limit.unsqueeze(2) / far.clamp_min(tiny)).clamp_max(1.0)
         else:
             length = _size_of_flat(flat, geometry)[:, None]
             found = flat * (limit / length.clamp_min(torch.finfo(wide.dtype).tiny)).clamp_max(1.0)
@@ -96,6 +105,8 @@ def steepest(gradient: torch.Tensor, form: str, ball: str) -> torch.Tensor:
         found = (left * kept.unsqueeze(1)) @ right
     elif geometry == "box":
         found = flat.sign()
+    elif geometry == "discs":
+        found = _on_rims(flat)
     else:
         length = _size_of_flat(flat, geometry)[:, None]
         found = flat / torch.where(length > 0, length, 1.0)
@@ -103,11 +114,13 @@ def steepest(gradient: torch.Tensor, form: str, ball: str) -> torch.Tensor:
 
 
 def _geometry(shape: Sequence[int], form: str, ball: str) -> str:
-    """What the ball is to a weight of this form: "operator", "sphere" or "box"."""
+    """What the ball is to a weight of this form: "operator", "sphere", "box" or "discs"."""
     if ball not in BALLS:
         raise ArgumentError(f"there is no ball {ball!r}", hint=nearest(ball, BALLS))
     if ball == "frobenius":
         return "sphere"
+    if form == "pairs":
+        return "discs"
     if ball == "max-abs" or form == "diagonal":
         return "box"
     return "operator" if form == "matrix" and len(shape) > 1 else "sphere"
@@ -116,7 +129,21 @@ def _geometry(shape: Sequence[int], form: str, ball: str) -> str:
 def _size_of_flat(flat: torch.Tensor, geometry: str) -> torch.Tensor:
     if geometry == "box":
         return flat.abs().amax(1)
+    if geometry == "discs":
+        return torch.linalg.vector_norm(_pairs(flat), dim=2).amax(1)
     return torch.linalg.vector_norm(flat, dim=1)
+
+
+def _pairs(flat: torch.Tensor) -> torch.Tensor:
+    """Real and imaginary parts (K,n,2) side by side."""
+    return flat.unflatten(1, (-1, 2))
+
+
+def _on_rims(flat: torch.Tensor) -> torch.Tensor:
+    """Complex numbers of modulus one in the same directions; zero stays zero."""
+    pairs = _pairs(flat)
+    far = torch.linalg.vector_norm(pairs, dim=2, keepdim=True)
+    return (pairs / torch.where(far > 0, far, 1.0)).flatten(1)
 
 
 def _operators(gaussian: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
