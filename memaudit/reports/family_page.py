@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from io import StringIO
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.text import Text
 
 from memaudit.errors import clean
 from memaudit.reports.error_plot import ErrorPlot, error_plot, mark
 from memaudit.reports.findings_list import findings_list
+from memaudit.reports.plain_text import plain_text
 from memaudit.reports.summary import PARTIAL, pairs
 from memaudit.reports.tables import table
 
@@ -45,19 +45,7 @@ def family_page(
 
 def family_text(report: FamilyReport) -> str:
     """The page as plain text, 80 characters wide, without colours."""
-    sheet = StringIO()
-    console = Console(
-        file=sheet,
-        width=WIDTH,
-        color_system=None,
-        force_terminal=False,
-        force_jupyter=False,
-        legacy_windows=False,
-        highlight=False,
-        _environ={},
-    )
-    console.print(family_page(report))
-    return "\n".join(line.rstrip() for line in sheet.getvalue().splitlines()) + "\n"
+    return plain_text(family_page(report), width=WIDTH)
 
 
 def verdict_line(report: FamilyReport) -> str:

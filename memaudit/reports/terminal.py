@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from io import StringIO
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.console import Console, Group
@@ -14,6 +13,7 @@ from memaudit.reports.depth import depth_line, depth_table, spectrum_table
 from memaudit.reports.findings_list import findings_list
 from memaudit.reports.gradient_table import gradient_block
 from memaudit.reports.linear_layers import linear_layers_lines, linear_layers_table
+from memaudit.reports.plain_text import plain_text
 from memaudit.reports.plots import plots
 from memaudit.reports.precision_table import precision_block
 from memaudit.reports.prediction_table import spectrum_lines
@@ -40,20 +40,7 @@ class Terminal(AbstractReportFormat):
 
     def render(self, report: Report) -> str:
         """Plain text, 80 characters wide, without colours."""
-        sheet = StringIO()
-        console = Console(
-            file=sheet,
-            width=WIDTH,
-            color_system=None,
-            force_terminal=False,
-            force_jupyter=False,
-            legacy_windows=False,
-            highlight=False,
-            _environ={},
-        )
-        console.print(self.renderable(report, width=WIDTH))
-        lines = sheet.getvalue().splitlines()
-        return "\n".join(line.rstrip() for line in lines) + "\n"
+        return plain_text(self.renderable(report, width=WIDTH), width=WIDTH)
 
     def print_to(self, console: Console, report: Report) -> None:
         """Show the report on a console, in its width and in letters that it can show."""
