@@ -173,7 +173,7 @@ def test_a_crossing_that_the_first_beta_has_passed_lies_below_it():
     report = family_report(member(2, 1e-4, 1.0), member(4, 1e-5, 9.0))
     (found,) = report.crossings
     assert (found.beta, found.interval) == (0.001, (0.0, 0.001))
-    assert "beta = below 0.001" in report.reason
+    assert "beta = < 0.001" in report.reason
 
 
 def test_two_models_without_a_target_are_refused_before_anything_is_opened():

@@ -33,8 +33,8 @@ class Span:
 
     @property
     def told(self) -> str:
-        """The beta in three digits."""
-        return f"below {self.beta:.3g}" if self.below else f"{self.beta:.3g}"
+        """The beta in three digits, or that it lies below the first one."""
+        return f"< {self.beta:.3g}" if self.below else f"{self.beta:.3g}"
 
     @property
     def exists(self) -> bool:
@@ -60,7 +60,7 @@ def crossing(
     It is worse where its error exceeds `LEAD` times that of the smaller one. `starts` are E(0) of
     both: 0 is answered when the larger one is no better there. Infinite when there is no crossing
     before the smaller one's error exceeds `cap`, where both models are lost. What has happened
-    at the first beta already is told as that beta.
+    at the first beta already is answered by exactly that beta, an upper bound.
     """
     if starts[1] >= starts[0]:
         return 0.0

@@ -72,6 +72,8 @@ class Stability(AbstractProbe):
         _whole("draws", 1 if self.draws is None else self.draws, low=1)
         _whole("ascent", 0 if self.ascent is None else self.ascent, low=0)
         _whole("steps", self.steps, low=2)
+        if self.target is not None and not callable(self.target):
+            raise ArgumentError("stability.target is no function", hint="give one in Python")
         _share("tol", self.tol)
         _share("atol", self.atol)
 

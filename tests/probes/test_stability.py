@@ -171,6 +171,7 @@ def test_the_record_survives_a_file(tmp_path: Path) -> None:
         ("draws", 0),
         ("ascent", -1),
         ("steps", 1),
+        ("target", "abc"),
     ],
 )
 def test_a_wrong_option_is_named(option: str, value: object) -> None:
