@@ -40,7 +40,10 @@ class CrossingsShiftLeft(AbstractRule):
         if family.verdict != "unstable":
             return
         there = [c for c in family.crossings if c.exists]
-        told = ", ".join(f"{c.beta:.3g} (m = {c.smaller} and {c.larger})" for c in there)
+        first = float(family.betas[0])
+        places = [f"{'below ' if c.beta <= first else ''}{c.beta:.3g}" for c in there]
+        pairs = zip(places, there, strict=True)
+        told = ", ".join(f"{at} (m = {c.smaller} and {c.larger})" for at, c in pairs)
         yield self.finding(
             f"the curves E_m(beta) cross at ever smaller beta: {told}",
             "store the recurrent weights behind exp or softplus, or stay with a smaller model",

@@ -78,7 +78,7 @@ def crossings_table(report: FamilyReport, *, ascii_only: bool) -> Table:
     for crossing in report.crossings:
         made.add_row(
             f"{crossing.smaller} and {crossing.larger}",
-            _where(crossing),
+            _where(crossing, float(report.betas[0])),
             _seeds(crossing),
             _number(crossing.error),
         )
@@ -109,10 +109,12 @@ def _footer(report: FamilyReport) -> Text:
     return Text(" | ".join(told), style="dim")
 
 
-def _where(crossing: Crossing) -> str:
+def _where(crossing: Crossing, first: float) -> str:
     if crossing.beta == 0:
         return "everywhere: no better unmoved"
-    return _number(crossing.beta) if crossing.exists else "no crossing"
+    if not crossing.exists:
+        return "no crossing"
+    return f"below {_number(first)}" if crossing.beta <= first else _number(crossing.beta)
 
 
 def _seeds(crossing: Crossing) -> str:

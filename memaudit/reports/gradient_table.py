@@ -23,8 +23,8 @@ ROWS, TOLD = 24, 4
 ALL = "All weights: that ratio over every raw recurrent weight, phases and step sizes too."
 FORMS = (
     "Candidate: yes, or why the form is never recommended, whatever its ratio (flat: no gradient "
-    "beyond a limit; reach: modes out of its reach). Scale: the largest |f'| / f^2, in discrete time "
-    "|f'| / (1 - f)^2. Safe rate: of plain gradient descent on the weight of the modes alone."
+    "beyond a limit; reach: modes out of its reach). Scale: the largest |f'| / f^2, in discrete "
+    "time |f'| / (1 - f)^2. Safe rate: of plain gradient descent on the weight of the modes alone."
 )
 
 
