@@ -16,6 +16,10 @@ from memaudit.linear_part import AbstractLinearPart as AbstractLinearPart
 from memaudit.perturbable import AbstractPerturbable as AbstractPerturbable
 from memaudit.perturbable import Role as Role
 from memaudit.reparam import AbstractReparam as AbstractReparam
+from memaudit.stored_decay import DenseDecay as DenseDecay
+from memaudit.stored_decay import DiagonalDecay as DiagonalDecay
+from memaudit.stored_decay import NoDecay as NoDecay
+from memaudit.stored_decay import StoredDecay as StoredDecay
 from memaudit.token_query import AbstractTokenQuery as AbstractTokenQuery
 from memaudit.token_query import Circumstances as Circumstances
 from memaudit.token_query import TokenReadings as TokenReadings
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import torch
+    from torch import nn
 
     from memaudit.loading.source import Source
     from memaudit.results import Curve, FamilyReport, Finding, Identity, Report, Spectrum
@@ -112,6 +117,10 @@ class AbstractSubject(ABC):
         """The live tensors behind `respond`, by name; a probe that moves them is found out."""
         return {}
 
+    def live_modules(self) -> Mapping[str, nn.Module]:
+        """The modules behind `respond` themselves, by the part that they answer for ("": all)."""
+        return {}
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -149,6 +158,15 @@ class AbstractAdapter(ABC):
     @abstractmethod
     def load(self, source: Source, request: Request) -> AbstractSubject:
         """The subject, with the weights of the source and no others."""
+
+    def stored_decays(self, module: nn.Module) -> Iterable[StoredDecay]:
+        """The recurrent layers of the zoo inside a module, by what makes their modes.
+
+        Law: nothing is changed, and of a module without such layers nothing is told. Layers are
+        called by their path in the module.
+        """
+        del module
+        return ()
 
 
 class AbstractQuery(ABC):
