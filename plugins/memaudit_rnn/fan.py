@@ -85,27 +85,27 @@ class _Product:
     """W h + b of the states of one step, with its working array."""
 
     def __init__(self, own: Leaning, sizes: Tensor, shape: tuple[int, ...]) -> None:
-        copies, places, rows, width = shape
-        base = own.weight.mT.contiguous().expand(copies, -1, -1)
-        self._sizes, self._pair = sizes, None
-        self._factor = base
+        copies, places, rows, _ = shape
+        self._sizes, self._way = sizes, None
+        self._factor = own.weight.mT.contiguous()
         if own.weight_way is not None:
-            self._factor = torch.cat([base, own.weight_way.mT], dim=2)
-            self._pair = base.new_empty(copies, places, rows, 2 * width)
+            self._way = own.weight_way.mT.contiguous()
+            self._scaled = sizes.new_empty(copies, places, rows, own.weight.shape[1])
         bias = None if own.bias is None else own.bias.expand(1, 1, 1, -1)
         if bias is not None and own.bias_way is not None:
             bias = torch.addcmul(bias, own.bias_way[:, None, None], sizes)
         self._bias = bias
 
     def into(self, gates: Tensor, h: Tensor) -> Tensor:
-        """The products (K,S,B,·) of h (K,S,B,D), written to `gates`."""
-        rows = h.flatten(1, 2)
-        if self._pair is None:
-            torch.bmm(rows, self._factor, out=gates.flatten(1, 2))
-        else:
-            torch.bmm(rows, self._factor, out=self._pair.flatten(1, 2))
-            rest, slope = self._pair.chunk(2, dim=-1)
-            torch.addcmul(rest, slope, self._sizes, out=gates)
+        """The products (K,S,B,·) of h (K,S,B,D), written to `gates`.
+
+        What all directions share is one large product; sizes are put to the states, which are
+        fewer numbers than the products.
+        """
+        torch.mm(h.reshape(-1, h.shape[-1]), self._factor, out=gates.view(-1, gates.shape[-1]))
+        if self._way is not None:
+            torch.mul(h, self._sizes, out=self._scaled)
+            gates.flatten(1, 2).baddbmm_(self._scaled.flatten(1, 2), self._way)
         return gates if self._bias is None else gates.add_(self._bias)
 
 

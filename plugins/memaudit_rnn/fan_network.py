@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from memaudit_rnn.network import RecurrentNetwork
 
 #: Bytes of factors and gates that are worked on at a time: they stay in the last cache.
-CACHE = 2**22
+CACHE = 2**23
 #: The most directions at a time on other devices: all that memory is likely to hold.
 MOST = 256
 
