@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +17,14 @@ GROUPS = ("recurrent", "input", "readout", "other")
 #: How a weight acts: as a matrix (rows first), as a diagonal, as a diagonal of complex numbers
 #: (real and imaginary part on the last axis), or as a vector that is added.
 FORMS = ("matrix", "diagonal", "pairs", "vector")
+
+#: What torch puts into the names of weights that stand behind a parametrization.
+_BEHIND = re.compile(r"parametrizations\.([^.]+)\.original\d*")
+
+
+def plain_name(name: str) -> str:
+    """The name that a weight has, or would have without its parametrization."""
+    return _BEHIND.sub(r"\1", name)
 
 
 @dataclass(frozen=True, slots=True)
