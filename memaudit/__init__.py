@@ -11,8 +11,11 @@ _WHERE = {
     "FamilyReport": "memaudit.results",
     "MemauditError": "memaudit.errors",
     "Report": "memaudit.results",
+    "Retrofit": "memaudit.results",
     "family": "memaudit.families.audit",
+    "fold": "memaudit.retrofitting.model",
     "load": "memaudit.audit",
+    "retrofit": "memaudit.retrofitting.model",
     "scan": "memaudit.audit",
     "wrap": "memaudit.wrapping",
 }
@@ -24,15 +27,21 @@ if TYPE_CHECKING:
     from memaudit.families.audit import family as family
     from memaudit.results import FamilyReport as FamilyReport
     from memaudit.results import Report as Report
+    from memaudit.results import Retrofit as Retrofit
+    from memaudit.retrofitting.model import fold as fold
+    from memaudit.retrofitting.model import retrofit as retrofit
     from memaudit.wrapping import wrap as wrap
 
 __all__ = [
     "FamilyReport",
     "MemauditError",
     "Report",
+    "Retrofit",
     "__version__",
     "family",
+    "fold",
     "load",
+    "retrofit",
     "scan",
     "wrap",
 ]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from memaudit.ensemble import ModeSource
 from memaudit.errors import SourceError, clean
-from memaudit.perturbable import FORMS, GROUPS, Role
+from memaudit.perturbable import FORMS, GROUPS, Role, plain_name
 
 #: Weights that only recurrent layers have, under the names of the published families.
 _DECAYS = re.compile(
@@ -24,14 +25,11 @@ MODES, ROLES = "modes", "memaudit_roles"
 
 def roles_of(module: nn.Module) -> dict[str, Role]:
     """The role of every weight, by its first name; what nothing is known of is "other"."""
-    names = {id(weight): name for name, weight in module.named_parameters()}
-    numbers = [(n, w) for n, w in module.named_parameters() if _is_number(w)]
-    found = {name: Role("other", "matrix" if w.ndim > 1 else "vector") for name, w in numbers}
+    # Raw weights of a retrofit may be empty: there is nothing to move in them.
+    numbers = [(n, w) for n, w in module.named_parameters() if _is_number(w) and w.numel()]
     known = {**_last_linear(module), **_by_name(module), **_cells(module), **_stated(module)}
-    for weight, role in known.values():
-        if _is_number(weight):
-            found[names[id(weight)]] = role
-    return found
+    other = {name: Role("other", "matrix" if w.ndim > 1 else "vector") for name, w in numbers}
+    return {name: known.get(id(w), other[name]) for name, w in numbers}
 
 
 def mode_sources(module: nn.Module) -> dict[str, ModeSource]:
@@ -57,7 +55,8 @@ def mode_sources(module: nn.Module) -> dict[str, ModeSource]:
 
 def layer_name(path: str, part: nn.Module) -> str:
     """What a layer is called: its path in the model, or its class when it is the model."""
-    return path or type(part).__name__
+    title = type(part).__name__
+    return path or (title.removeprefix("Parametrized") if is_parametrized(part) else title)
 
 
 def _is_number(weight: Tensor) -> bool:
@@ -75,33 +74,41 @@ def _tells_modes(part: nn.Module) -> bool:
     )
 
 
-def _stated(module: nn.Module) -> dict[str, tuple[Tensor, Role]]:
+def _own_weights(part: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The weights of a part by their plain names; of a retrofitted one all its raw weights."""
+    for name, weight in part.named_parameters():
+        yield plain_name(name), weight
+
+
+def _stated(module: nn.Module) -> dict[int, Role]:
     """What modules say themselves: name → group, or group/form."""
     found = {}
     for path, part in module.named_modules():
         stated = getattr(part, ROLES, None)
         if not isinstance(stated, Mapping):
             continue
-        own = dict(part.named_parameters())
+        own = list(_own_weights(part))
         for name, words in stated.items():
             group, _, form = str(words).partition("/")
-            weight = own.get(name)
-            if weight is None or group not in GROUPS or form not in ("", *FORMS):
+            weights = [weight for plain, weight in own if plain == name]
+            if not weights or group not in GROUPS or form not in ("", *FORMS):
                 raise SourceError(
                     "E_UNSUPPORTED",
                     f"{ROLES} of {clean(type(part).__name__)} says {clean(words)!r} of "
-                    f"{clean(name)}, which is {'no role' if weight is not None else 'no weight'}",
+                    f"{clean(name)}, which is {'no role' if weights else 'no weight'}",
                     hint=f"name its parameters, each one of {', '.join(GROUPS)}; "
                     f"a form after a slash is one of {', '.join(FORMS)}",
                     stage="weights",
                 )
             thin = "diagonal" if group == "recurrent" else "vector"
-            form = form or ("matrix" if weight.ndim > 1 else thin)
-            found[f"{path}.{name}"] = (weight, Role(group, form, layer_name(path, part)))
+            for weight in weights:
+                kept = form if form != "matrix" or weight.ndim > 1 else ""
+                kept = kept or ("matrix" if weight.ndim > 1 else thin)
+                found[id(weight)] = Role(group, kept, layer_name(path, part))
     return found
 
 
-def _cells(module: nn.Module) -> dict[str, tuple[Tensor, Role]]:
+def _cells(module: nn.Module) -> dict[int, Role]:
     """The recurrent layers and cells of torch."""
     found = {}
     for path, part in module.named_modules():
@@ -112,28 +119,25 @@ def _cells(module: nn.Module) -> dict[str, tuple[Tensor, Role]]:
             # A projected state is part of the recurrence too.
             group = "recurrent" if "weight_hh" in name or "weight_hr" in name else "input"
             form = "matrix" if weight.ndim > 1 else "vector"
-            found[f"{path}.{name}"] = (weight, Role(group, form, layer))
+            found[id(weight)] = Role(group, form, layer)
     return found
 
 
-def _by_name(module: nn.Module) -> dict[str, tuple[Tensor, Role]]:
+def _by_name(module: nn.Module) -> dict[int, Role]:
     """Weights that have the name of a decay."""
     found = {}
     for path, part in module.named_modules():
-        for name, weight in part.named_parameters(recurse=False):
-            if _DECAYS.search(name):
-                found[f"{path}.{name}"] = (
-                    weight,
-                    Role("recurrent", "diagonal", layer_name(path, part)),
-                )
+        for name, weight in _own_weights(part):
+            if "." not in name and _DECAYS.search(name):
+                found[id(weight)] = Role("recurrent", "diagonal", layer_name(path, part))
     return found
 
 
-def _last_linear(module: nn.Module) -> dict[str, tuple[Tensor, Role]]:
+def _last_linear(module: nn.Module) -> dict[int, Role]:
     """The linear layer that was made last, which is where a model usually ends."""
-    linears = [(path, part) for path, part in module.named_modules() if isinstance(part, nn.Linear)]
+    linears = [part for part in module.modules() if isinstance(part, nn.Linear)]
     return {
-        f"{path}.{name}": (weight, Role("readout", "matrix" if weight.ndim > 1 else "vector"))
-        for path, part in linears[-1:]
-        for name, weight in part.named_parameters()
+        id(weight): Role("readout", "matrix" if weight.ndim > 1 else "vector")
+        for part in linears[-1:]
+        for weight in part.parameters()
     }

@@ -12,6 +12,7 @@ from memaudit.contracts import AbstractAdapter, AbstractSubject, Claim, Request
 from memaudit.devices import resolve_device, resolve_dtype
 from memaudit.errors import ArgumentError, MemauditError, SourceError, clean, nearest
 from memaudit.loading.access import ACCESS, Access, Progress, access_from
+from memaudit.loading.retrofit_files import retrofit_folder
 from memaudit.loading.source import Source, parse_source
 from memaudit.settings import MEASURING, OPENING, SCANNING
 from memaudit.strangers import check_claim, check_subject
@@ -66,9 +67,10 @@ def open_source(
     dtype: Any = "auto",
     revision: str | None = None,
     progress: Progress | None = None,
+    restored: bool = True,
     **options: Any,
 ) -> Opened:
-    """The subject behind a source; a subject is given back as it is."""
+    """The subject behind a source, with its forms `restored`; a subject is given back as it is."""
     access = access_from(options, progress=progress)
     if isinstance(source, AbstractSubject):
         given = {"adapter": adapter, "device": device, "dtype": dtype, "revision": revision}
@@ -82,8 +84,18 @@ def open_source(
     own = {name: value for name, value in options.items() if name not in ACCESS}
     where = parse_source(source, revision=revision, access=access)
     try:
+        folder, record = (retrofit_folder(where) if restored else None), None
+        if folder is not None:
+            from memaudit.retrofitting.restoring import recorded
+
+            record, adapter, own = recorded(folder, adapter, own)
         request = Request(resolve_device(device), resolve_dtype(dtype), where.revision, own)
-        return Opened(_open(where, adapter, request, moved=str(device) != "auto"), where, access)
+        subject = _open(where, adapter, request, moved=str(device) != "auto")
+        if folder is not None and record is not None:
+            from memaudit.retrofitting.restoring import restore
+
+            restore(subject, where.checkpoint, folder, record)
+        return Opened(subject, where, access)
     except MemauditError as error:
         raise error.at(where.text) from error
 

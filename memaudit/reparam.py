@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 if TYPE_CHECKING:
     import torch
@@ -52,3 +52,25 @@ class AbstractReparam(ABC):
         change of the kernel, sum_t |f(v)^t - f(w)^t|, over its size. Infinite where the
         reparameterization is not stable.
         """
+
+    @property
+    def scale_formula(self) -> str:
+        """The gradient scale as a formula in w, in the time that it was made in; "" for none."""
+        return ""
+
+    def gradient_scale(self, w: torch.Tensor) -> torch.Tensor:
+        """|f'| / f² in continuous time, |f'| / (1 - f)² in discrete time, in float64.
+
+        Infinite on the boundary, unless f' is zero there. Numeric where nobody knows a closed form.
+        """
+        from memaudit.numerics.gradient_scale import gradient_scale
+
+        return gradient_scale(self.forward, w, time=self.time)
+
+    def fitted(self, lam: torch.Tensor) -> Self:
+        """The same form with constants that suit these eigenvalues; itself where it has none.
+
+        Law: what it contains of them, the fitted one contains too.
+        """
+        del lam
+        return self

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
+from torch.nn.utils.parametrize import type_before_parametrizations
 
 from memaudit.contracts import AbstractDynamics, AbstractPerturbable, AbstractSubject
 from memaudit.ensemble import ModuleEnsemble
@@ -75,13 +76,17 @@ class CallableSubject(AbstractSubject):
         return tuple(
             spectrum(
                 layer=layer,
-                cell=type(sources[layer].part).__name__,
-                parameterization=str(getattr(sources[layer].part, "parameterization", "direct")),
+                cell=type_before_parametrizations(sources[layer].part).__name__,
+                parameterization=_parameterization(sources[layer].part),
                 at="every step",
                 eigenvalues=eigenvalues[0],
             )
             for layer, eigenvalues in told.items()
         )
+
+    def live_modules(self) -> Mapping[str, nn.Module]:
+        """The module itself."""
+        return {"": self.function} if isinstance(self.function, nn.Module) else {}
 
     def dynamics(self) -> Mapping[str, AbstractDynamics]:
         """The recurrence of a module with the methods `initial_state` and `step`."""
@@ -172,6 +177,13 @@ def _check_shape(answer: torch.Tensor, inputs: torch.Tensor, *, pooled: bool) ->
     if not answer.is_floating_point():
         hint = "wrap its real view" if answer.is_complex() else "wrap what it decides from"
         raise _unusable(f"the model answered with numbers of {answer.dtype}", hint=hint)
+
+
+def _parameterization(part: nn.Module) -> str:
+    """What a retrofitted weight of the part tells, else what the part says itself."""
+    told = (getattr(inner, "told", None) for inner in part.modules())
+    found = next((text for text in told if isinstance(text, str)), None)
+    return found or str(getattr(part, "parameterization", "direct"))
 
 
 def _unusable(fact: str, *, hint: str = "") -> SourceError:

@@ -12,9 +12,11 @@ import typer
 
 from memaudit import __version__
 from memaudit.cli.command import Command, Group
+from memaudit.cli.diff import diff
 from memaudit.cli.doctor import doctor
 from memaudit.cli.explain import explain
 from memaudit.cli.family import family
+from memaudit.cli.fold import fold
 from memaudit.cli.list_plugins import list_plugins
 from memaudit.cli.output import (
     INTERRUPTED,
@@ -25,6 +27,7 @@ from memaudit.cli.output import (
     to_stdout,
     unwritable,
 )
+from memaudit.cli.retrofit import retrofit
 from memaudit.cli.scan import scan
 from memaudit.cli.stopping import Stopping
 from memaudit.errors import ArgumentError, MachineError, MemauditError, clean
@@ -53,6 +56,9 @@ app = typer.Typer(
 )
 app.command("scan", cls=Command)(scan)
 app.command("family", cls=Command)(family)
+app.command("retrofit", cls=Command)(retrofit)
+app.command("fold", cls=Command)(fold)
+app.command("diff", cls=Command)(diff)
 app.command("list", cls=Command)(list_plugins)
 app.command("explain", cls=Command)(explain)
 app.command("doctor", cls=Command)(doctor)

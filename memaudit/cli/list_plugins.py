@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def list_plugins(
     kind: Annotated[
         str | None,
-        typer.Argument(help="adapters, queries, probes, findings, reports or demos."),
+        typer.Argument(help="adapters, queries, probes, reparams, findings, reports or demos."),
     ] = None,
     pattern: Annotated[
         str, typer.Argument(help="A name with the wildcards * and ?.", show_default=False)
@@ -28,11 +28,12 @@ def list_plugins(
 ) -> None:
     """List adapters, queries, probes, reparameterizations, findings, reports and demos.
 
-    `memaudit list adapters` and `memaudit list probes` show the options of each as well.
+    Of adapters and probes it shows the options as well, of reparams ranges, moduli and gradients,
+    when they are asked for by name.
     """
     from rich.text import Text
 
-    from memaudit.cli.inventory import KINDS, Row, clashes, options_of, rows
+    from memaudit.cli.inventory import KINDS, clashes, rows
     from memaudit.errors import ArgumentError, MachineError, clean, nearest
 
     del debug
@@ -45,15 +46,38 @@ def list_plugins(
         title = Text(("\n" if position else "") + name, style="bold underline")
         show(title, _table(found) if found else Text("none"))
     if kind in ("adapters", "probes"):  # asked for by name: only then is it worth importing them
-        for name, options in options_of(kind, pattern).items():
-            if options:
-                title = Text(f"\noptions of {clean(name)} (--set KEY=VALUE)", style="bold")
-                show(title, _table([Row(key, "", words) for key, words in options.items()]))
+        _show_options(kind, pattern)
+    if kind == "reparams":
+        _show_numbers(pattern)
     errors = [error for name in asked for error in clashes(name)]
     for error in errors:
         say(error.line())
     if errors:
         raise typer.Exit(MachineError.exit_code)
+
+
+def _show_options(kind: str, pattern: str) -> None:
+    """The options of every adapter or probe that has some."""
+    from rich.text import Text
+
+    from memaudit.cli.inventory import Row, options_of
+    from memaudit.errors import clean
+
+    for name, options in options_of(kind, pattern).items():
+        if options:
+            title = Text(f"\noptions of {clean(name)} (--set KEY=VALUE)", style="bold")
+            show(title, _table([Row(key, "", words) for key, words in options.items()]))
+
+
+def _show_numbers(pattern: str) -> None:
+    """Ranges, moduli and gradient scales, for which torch is loaded."""
+    from memaudit.cli.waiting import waiting
+
+    with waiting("computing moduli"):
+        from memaudit.cli.reparam_list import reparam_tables
+
+        tables = reparam_tables(pattern)
+    show(*tables)
 
 
 def _table(found: list[Row]) -> Table:

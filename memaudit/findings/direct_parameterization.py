@@ -33,7 +33,9 @@ class DirectParameterization(AbstractRule):
 
     def check(self, report: Report) -> Iterable[Finding]:
         """One finding per place, with the smallest margin of its layers."""
-        for where, items in margins(report, lambda item: item.parameterization in OPEN):
+        for where, items in margins(
+            report, lambda item: item.parameterization.partition(" (")[0] in OPEN
+        ):
             yield self.finding(
                 _sentence(items),
                 "watch the margin while fine-tuning, or take a smaller learning rate for them",

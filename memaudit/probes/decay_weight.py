@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 ALIKE = 1e-6
 #: StableSSM's own code has another b than its paper.
 CODED_BEST = 0.1
+_CONSTANT = re.compile(r"(\w+)=([-+.\de]+)")
 #: Words in the names of step sizes.
 STEPS = {"dt", "step"}
 
@@ -60,7 +61,8 @@ def find_decay_weight(
     known = _Layer(copies, layer, {name: _wide(copies.weights[name]) for name in own})
     seen = [_seen(known, name) for name in own if copies.roles[name].form == "diagonal"]
     found = [w for one in seen if one is not None for w in _recognised(one, named)]
-    return min(found, key=lambda w: (is_step(w.name), w.form != named), default=None)
+    form = _read(named)[0]
+    return min(found, key=lambda w: (is_step(w.name), w.form != form), default=None)
 
 
 def is_step(name: str) -> bool:
@@ -189,14 +191,22 @@ def _alike(first: Tensor, second: Tensor) -> bool:
     return bool((apart <= ALIKE * size).all() and (size > 0.0).any())
 
 
+def _read(named: str) -> tuple[str, dict[str, float]]:
+    """A form with its constants, as in `best (a=0.25, b=0.125)`."""
+    name, _, inside = named.partition(" (")
+    return name, {word: float(number) for word, number in _CONSTANT.findall(inside)}
+
+
 def _recognised(seen: _Seen, named: str) -> Iterator[DecayWeight]:
     """The weight with the form that its modes follow; without one, as the modes are.
 
     Where modes share a weight each has a step size of its own: then a rate is known or nothing.
     """
+    name, constants = _read(named)
     known = [*forms("discrete"), *forms("continuous"), Best(b=CODED_BEST)]
     # What the layer's adapter calls it comes first: unclipped weights follow direct and clip.
-    known.sort(key=lambda form: form.name != named)
+    known.sort(key=lambda form: form.name != name)
+    known = [replace(f, **constants) for f in known if f.name == name and constants] + known
     w, shared = seen.w, seen.at != slice(None)
     for form in known:
         if seen.follows(form) and (form.time == "continuous" or not shared):

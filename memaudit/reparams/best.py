@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from memaudit.numerics.modulus import modulus
 from memaudit.reparam import AbstractReparam
@@ -57,3 +57,27 @@ class Best(AbstractReparam):
         # 1 / w* with the difference under the bar multiplied out: small betas keep their digits.
         root = math.hypot(beta, 2.0 * math.sqrt(self.b / self.a))
         return beta * (root + beta) * self.a / (2.0 * self.b)
+
+    @property
+    def scale_formula(self) -> str:
+        return "2a|w|"
+
+    def gradient_scale(self, w: torch.Tensor) -> torch.Tensor:
+        return 2.0 * self.a * w.double().abs()
+
+    def fitted(self, lam: torch.Tensor) -> Self:
+        """The b comes from the fastest mode, clear of w = 0; a = 2b, as in the paper.
+
+        The modulus depends on b/a alone. In continuous time b is half of the shortest time scale;
+        in discrete time halfway from one half, where w = 0 is on the boundary, to the end.
+        """
+        away = -lam if self.time == "continuous" else 1.0 - lam
+        away = away[(away > 0.0) & away.isfinite()].double()
+        if not away.numel():
+            return self
+        end = float(1.0 / away.amax())
+        if self.time == "discrete" and end <= 0.5:
+            return self
+        b = end / 2.0 if self.time == "continuous" else (0.5 + end) / 2.0
+        b = float(f"{b:.4g}")  # few digits: they are told, and typed again
+        return replace(self, a=2.0 * b, b=b)

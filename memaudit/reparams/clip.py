@@ -45,3 +45,11 @@ class Clip(AbstractReparam):
 
     def modulus(self, beta: float) -> float:
         return beta / -self.ceiling
+
+    @property
+    def scale_formula(self) -> str:
+        return f"1 / w² up to w = {self.ceiling:.3g}, else 0"
+
+    def gradient_scale(self, w: torch.Tensor) -> torch.Tensor:
+        raw = w.double()
+        return raw.clamp(max=self.ceiling).pow(-2) * (raw <= self.ceiling)

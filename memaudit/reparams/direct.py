@@ -37,3 +37,11 @@ class Direct(AbstractReparam):
     def modulus(self, beta: float) -> float:
         del beta
         return math.inf
+
+    @property
+    def scale_formula(self) -> str:
+        return "1 / w²" if self.time == "continuous" else "1 / (1 - w)²"
+
+    def gradient_scale(self, w: torch.Tensor) -> torch.Tensor:
+        away = w.double() if self.time == "continuous" else 1.0 - w.double()
+        return away.pow(-2)

@@ -39,3 +39,14 @@ class Exp(AbstractReparam):
 
     def modulus(self, beta: float) -> float:
         return math.expm1(beta)
+
+    @property
+    def scale_formula(self) -> str:
+        return "e^-w" if self.time == "continuous" else "r / (2 sinh(r/2))², r = e^w"
+
+    def gradient_scale(self, w: torch.Tensor) -> torch.Tensor:
+        if self.time == "continuous":
+            return (-w.double()).exp()
+        # Outside of these weights the scale is zero or infinite; rates there would be so, too.
+        rate = w.double().clamp(-700.0, 50.0).exp()
+        return rate * (2.0 * (rate / 2.0).sinh()).pow(-2)

@@ -43,3 +43,10 @@ class Heavytail(AbstractReparam):
 
     def modulus(self, beta: float) -> float:
         return beta + beta * beta / 4.0
+
+    @property
+    def scale_formula(self) -> str:
+        return "1 / (1 + max(w, 0))²"
+
+    def gradient_scale(self, w: Tensor) -> Tensor:
+        return (1.0 + w.double().clamp(min=0.0)).pow(-2)

@@ -49,3 +49,10 @@ class Inverse(AbstractReparam):
         if self.time == "continuous":
             return beta / self.floor
         return modulus(self.forward, beta, time=self.time)
+
+    @property
+    def scale_formula(self) -> str:
+        return f"1 from w = {self.floor:.3g} on, else 0"
+
+    def gradient_scale(self, w: torch.Tensor) -> torch.Tensor:
+        return (w.double() >= self.floor).double()

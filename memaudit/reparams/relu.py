@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import torch
 
 from memaudit.reparam import AbstractReparam
 from memaudit.reparams.checking import check_form
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +42,13 @@ class Relu(AbstractReparam):
     def modulus(self, beta: float) -> float:
         del beta
         return math.inf
+
+    @property
+    def scale_formula(self) -> str:
+        return "1 / w², 0 below" if self.time == "continuous" else "1 / (2 sinh(w/2))², 0 below"
+
+    def gradient_scale(self, w: torch.Tensor) -> torch.Tensor:
+        raw = w.double()
+        away = raw if self.time == "continuous" else 2.0 * (raw / 2.0).sinh()
+        # Where there is no gradient there is no scale, however near the boundary.
+        return torch.where(raw > 0.0, away.pow(-2), torch.zeros_like(raw))

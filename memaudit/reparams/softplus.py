@@ -46,3 +46,14 @@ class Softplus(AbstractReparam):
 
     def modulus(self, beta: float) -> float:
         return math.expm1(beta)
+
+    @property
+    def scale_formula(self) -> str:
+        return "s(w) / log(1 + e^w)², s = sigmoid" if self.time == "continuous" else "e^-w"
+
+    def gradient_scale(self, w: torch.Tensor) -> torch.Tensor:
+        if self.time == "discrete":
+            return (-w.double()).exp()
+        # Below, the scale is infinite in float64, and zero over zero at last.
+        raw = w.double().clamp(min=-700.0)
+        return raw.sigmoid() / torch.logaddexp(raw, torch.zeros_like(raw)).square()

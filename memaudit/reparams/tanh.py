@@ -38,3 +38,10 @@ class Tanh(AbstractReparam):
 
     def modulus(self, beta: float) -> float:
         return math.expm1(2.0 * beta)
+
+    @property
+    def scale_formula(self) -> str:
+        return "e^2w"
+
+    def gradient_scale(self, w: torch.Tensor) -> torch.Tensor:
+        return (2.0 * w.double()).exp()

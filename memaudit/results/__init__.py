@@ -8,6 +8,7 @@ from memaudit.results.identity import Identity, Recurrence
 from memaudit.results.judgement import SEVERITIES, Assumption, Finding
 from memaudit.results.precision import Precision, RoundedLayer, RoundedMemory, Rounding
 from memaudit.results.report import SCHEMA, Report
+from memaudit.results.retrofit import RefusedLayer, Retrofit, RetrofittedLayer
 from memaudit.results.spectrum import Spectrum, SpectrumPoint
 from memaudit.results.stability import PerturbationCurve, Radius, Stability
 
@@ -27,8 +28,11 @@ __all__ = [
     "Precision",
     "Radius",
     "Recurrence",
+    "RefusedLayer",
     "ReparamGradient",
     "Report",
+    "Retrofit",
+    "RetrofittedLayer",
     "RoundedLayer",
     "RoundedMemory",
     "Rounding",

@@ -10,10 +10,14 @@ from memaudit_rnn.files import FAMILY, open_file
 from memaudit_rnn.keys import find_stacks, is_parametrized
 from memaudit_rnn.modules import open_module, recurrent_layers
 from memaudit_rnn.settings import OPTIONS, read_settings
+from memaudit_rnn.stored_decays import stored_decays
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from torch import nn
+
+    from memaudit.contracts import StoredDecay
     from memaudit.loading.source import Source
 
 STRENGTH = 10
@@ -55,3 +59,7 @@ class RnnAdapter(AbstractAdapter):
             return open_file(source.text, source.checkpoint, request, settings)
         except MemauditError as error:
             raise error.at(source.text) from None
+
+    def stored_decays(self, module: nn.Module) -> Iterable[StoredDecay]:
+        """Every layer and direction of torch's recurrent layers inside a module."""
+        return stored_decays(module)

@@ -8,9 +8,10 @@ import torch
 
 from memaudit.contracts import AbstractDynamics, StateBlock
 from memaudit_rnn.cells import MODES, CellWeights, advance, affine, cell_weights, drive
+from memaudit_rnn.retrofitted import plain_weights, told_form
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor, nn
 
@@ -20,12 +21,18 @@ class RnnDynamics(AbstractDynamics):
 
     The two directions of a layer advance together: what that map settles in is the state in the
     middle of a long constant input. The step is done in the dtype of the state that it is given.
+    `forms` are those in which the source keeps recurrent weights that are plain here.
     """
 
     def __init__(
-        self, stack: nn.RNNBase, layers: Sequence[str], *, encoder: nn.Linear | None = None
+        self,
+        stack: nn.RNNBase,
+        layers: Sequence[str],
+        *,
+        encoder: nn.Linear | None = None,
+        forms: Mapping[str, str] | None = None,
     ) -> None:
-        named = {name: value.detach() for name, value in stack.named_parameters()}
+        named = plain_weights(stack)
         directions = (False, True) if stack.bidirectional else (False,)
         cells = [
             [cell_weights(named, layer, reverse=reverse) for reverse in directions]
@@ -33,7 +40,7 @@ class RnnDynamics(AbstractDynamics):
         ]
         self.width = stack.input_size if encoder is None else encoder.in_features
         self.causal = not stack.bidirectional
-        self.blocks = _blocks(stack, layers, cells)
+        self.blocks = _blocks(stack, layers, cells, forms or {})
         self._mode = stack.mode
         self._encoder = encoder
         self._stored = cells
@@ -71,17 +78,24 @@ class RnnDynamics(AbstractDynamics):
 
 
 def _blocks(
-    stack: nn.RNNBase, layers: Sequence[str], cells: Sequence[Sequence[CellWeights]]
+    stack: nn.RNNBase,
+    layers: Sequence[str],
+    cells: Sequence[Sequence[CellWeights]],
+    forms: Mapping[str, str],
 ) -> dict[str, StateBlock]:
     """The part of the state of every layer and direction."""
     cell = MODES[stack.mode]
     kept = "direct" if cell == "RNN" else "gated"
-    ends = (".forward", ".backward") if stack.bidirectional else ("",)
+    ends = (("", ""),)
+    if stack.bidirectional:
+        ends = ((".forward", ""), (".backward", "_reverse"))
     blocks: dict[str, StateBlock] = {}
     start = 0
-    for name, row in zip(layers, cells, strict=True):
-        for end, weights in zip(ends, row, strict=True):
+    for number, (name, row) in enumerate(zip(layers, cells, strict=True)):
+        for (way, end), weights in zip(ends, row, strict=True):
             stop = start + sum(weights.sizes)
-            blocks[f"{name}{end}"] = StateBlock(start, stop, cell, kept)
+            weight = f"weight_hh_l{number}{end}"
+            form = told_form(stack, weight) or forms.get(weight, kept)
+            blocks[f"{name}{way}"] = StateBlock(start, stop, cell, form)
             start = stop
     return blocks

@@ -13,6 +13,7 @@ from memaudit.numerics.scans.threads import shares, side_by_side
 from memaudit_rnn.cells import affine, cell_weights
 from memaudit_rnn.copies import run_quick, run_tracked
 from memaudit_rnn.fan_network import Fan, pooled
+from memaudit_rnn.retrofitted import plain_weights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,14 +33,14 @@ class RnnEnsemble(AbstractPerturbable):
     """A network of torch's layers as a function of its weights; the table of tokens is no part."""
 
     def __init__(self, network: RecurrentNetwork, layers: Sequence[str]) -> None:
-        named = {name: value.detach() for name, value in network.named_parameters()}
+        named = plain_weights(network)
         self.weights = {n: value for n, value in named.items() if not n.startswith("table.")}
         self.roles = {name: _role(name, value, layers) for name, value in self.weights.items()}
         self._network = network
 
     def respond(self, inputs: Tensor, moved: Mapping[str, Tensor]) -> Tensor:
         """The answers (K,B,T,M), or (K,B,M) of a pooled model, of K copies to (B,T,D) floats."""
-        copies = self._copies(moved)
+        copies = checked_copies(self.weights, moved)
         some = next(iter(self.weights.values()))
         x = inputs.to(some.device, some.dtype).transpose(0, 1).unsqueeze(0)
         if torch.is_grad_enabled() and any(value.requires_grad for value in moved.values()):
@@ -61,7 +62,7 @@ class RnnEnsemble(AbstractPerturbable):
         self, inputs: Tensor, directions: Mapping[str, Tensor], sizes: Tensor
     ) -> Tensor:
         """The answers (S,K,B,T,M), or (S,K,B,M), of K directions at S sizes; no gradients."""
-        count = self._copies(directions)
+        count = checked_copies(self.weights, directions)
         some = next(iter(self.weights.values()))
         exact = some.dtype in (torch.float32, torch.float64)
         # One size is no fan, and half precision rounds every moved weight: that is to be seen.
@@ -93,21 +94,6 @@ class RnnEnsemble(AbstractPerturbable):
         room = CACHE // (recurrent.numel() * recurrent.element_size())
         return max(FEWEST, min(MOST, room))
 
-    def _copies(self, moved: Mapping[str, Tensor]) -> int:
-        for name, value in moved.items():
-            if name not in self.weights:
-                hint = nearest(name, self.weights)
-                raise ArgumentError(f"there is no weight {clean(name)!r} to move", hint=hint)
-            if value.shape[1:] != self.weights[name].shape:
-                wanted = ", ".join(map(str, self.weights[name].shape))
-                raise ArgumentError(
-                    f"{name} must be moved by (K, {wanted}), not {tuple(value.shape)}"
-                )
-        counts = {len(value) for value in moved.values()} or {1}
-        if len(counts) > 1:
-            raise ArgumentError(f"the moved weights are of {sorted(counts)} copies, not of as many")
-        return counts.pop()
-
     def _answer(self, x: Tensor, moved: Mapping[str, Tensor], *, tracked: bool) -> Tensor:
         """The answers of some copies; one for all of them where nothing that matters is moved."""
         every = {n: moved.get(n, value.unsqueeze(0)) for n, value in self.weights.items()}
@@ -131,6 +117,21 @@ class RnnEnsemble(AbstractPerturbable):
             copies = max(map(len, ways))
             x = torch.cat([way.expand(copies, -1, -1, -1) for way in ways], dim=-1)
         return x
+
+
+def checked_copies(weights: Mapping[str, Tensor], moved: Mapping[str, Tensor]) -> int:
+    """How many copies are moved; refuses what is no (K,…) of one of the weights."""
+    for name, value in moved.items():
+        if name not in weights:
+            hint = nearest(name, weights)
+            raise ArgumentError(f"there is no weight {clean(name)!r} to move", hint=hint)
+        if value.shape[1:] != weights[name].shape:
+            wanted = ", ".join(map(str, weights[name].shape))
+            raise ArgumentError(f"{name} must be moved by (K, {wanted}), not {tuple(value.shape)}")
+    counts = {len(value) for value in moved.values()} or {1}
+    if len(counts) > 1:
+        raise ArgumentError(f"the moved weights are of {sorted(counts)} copies, not of as many")
+    return counts.pop()
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -145,6 +145,7 @@ def _network(opening: Opening, stack: Stack, around: Surroundings, pool: str) ->
         encoder=build_linear(around.encoder, tensors, device, dtype),
         head=build_linear(around.head, tensors, device, dtype),
         pool=pool,
+        layers=tuple(layer.layer for layer in stack.recurrences()),
     )
 
 

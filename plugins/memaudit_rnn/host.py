@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import torch
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from memaudit.results import Identity
     from memaudit_rnn.dynamics import RnnDynamics
     from memaudit_rnn.ensemble import RnnEnsemble
+    from memaudit_rnn.raw_ensemble import RawEnsemble
     from memaudit_rnn.subject import RnnSubject
 
 
@@ -27,6 +28,10 @@ class RnnHost(AbstractSubject):
         first = next(iter(parts.values()))
         alone = len(parts) == 1
         self._parts = dict(parts)
+        for name, part in parts.items():
+            # Of a host the layers are called by their part, and by their place in it.
+            inner = (layer.removeprefix(name) for layer in part.network.layers)
+            part.network.layers = tuple(layer.removeprefix(".") for layer in inner)
         self.identity = identity
         self.input_size = first.input_size if alone else None
         self.pooled = first.pooled
@@ -42,12 +47,16 @@ class RnnHost(AbstractSubject):
         parts = self._parts.items()
         return {f"{name}.{key}": t for name, part in parts for key, t in part.weights().items()}
 
+    def live_modules(self) -> Mapping[str, nn.Module]:
+        """The network of every part, under the name of the part; its layers are inside of that."""
+        return {name: part.network for name, part in self._parts.items()}
+
     def dynamics(self) -> Mapping[str, RnnDynamics]:
         """The stack of every part, under the name of the part."""
         parts = self._parts.items()
         return {name: stack for name, part in parts for stack in part.dynamics().values()}
 
-    def perturbable(self) -> RnnEnsemble | None:
+    def perturbable(self) -> RnnEnsemble | RawEnsemble | None:
         """That of the only part."""
         if len(self._parts) > 1:
             return None

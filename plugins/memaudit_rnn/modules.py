@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from memaudit.errors import ArgumentError, SourceError
+from memaudit.errors import ArgumentError, SourceError, clean
 from memaudit.loading.digest import digest_tensors
 from memaudit.loading.finite import require_finite
 from memaudit.results import Identity
@@ -17,10 +17,13 @@ from memaudit_rnn.host import RnnHost
 from memaudit_rnn.keys import find_stacks
 from memaudit_rnn.network import RecurrentNetwork
 from memaudit_rnn.reading import read_stack
+from memaudit_rnn.retrofitted import can_stay, made_weights, told_form, twin
 from memaudit_rnn.stack import Stack, build
 from memaudit_rnn.subject import RnnSubject
 
 if TYPE_CHECKING:
+    import torch
+
     from memaudit.contracts import AbstractSubject, Request
     from memaudit_rnn.settings import Settings
 
@@ -30,12 +33,18 @@ NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One recurrent layer of a module: its shape and a copy of its weights."""
+    """One recurrent layer of a module: its shape and a copy of its weights.
+
+    `forms` are those of the weights that a retrofit has changed; `kept` is the layer itself where
+    a copy of it can be run in them.
+    """
 
     stack: Stack
     tensors: dict[str, Tensor]
     nonlinearity: str
     notes: tuple[str, ...]
+    forms: dict[str, str]
+    kept: nn.RNNBase | None = None
 
     def parameters(self) -> int:
         """How many weights it has."""
@@ -64,14 +73,14 @@ def open_module(
     dropped = [name for name, _ in module.named_parameters() if name.endswith("_raw")]
     subjects = {}
     for path, layer in layers.items():
-        found = _find(path, layer, dropped)
+        found = _find(path, layer, dropped, request.dtype)
         subjects[found.stack.name] = _subject(text, found, request, settings)
     if "" in layers:
         return next(iter(subjects.values()))
     return RnnHost(subjects, _host_identity(text, module, subjects, settings))
 
 
-def _find(path: str, layer: nn.Module, dropped: list[str]) -> Found:
+def _find(path: str, layer: nn.Module, dropped: list[str], dtype: torch.dtype | None) -> Found:
     """The weights of one layer, read from a copy: a parametrization may change when it is read."""
     try:
         layer_copy = copy.deepcopy(layer).eval()
@@ -84,12 +93,22 @@ def _find(path: str, layer: nn.Module, dropped: list[str]) -> Found:
     values = {f"{prefix}{name}": getattr(layer_copy, name, None) for name in names}
     tensors = {name: t.detach().clone() for name, t in values.items() if isinstance(t, Tensor)}
     stack = read_stack(find_stacks(tensors)[0], tensors, dropped)
-    notes: tuple[str, ...] = ()
-    if not type(layer).forward.__module__.startswith("torch."):
-        title = type(layer).__name__
-        notes = (f"{title} has a forward of its own; its weights are run as a plain {stack.cell}",)
+    own = not type(layer).forward.__module__.startswith("torch.")
+    kept = layer if isinstance(layer, nn.RNNBase) and not own and can_stay(layer, dtype) else None
+    forms = _forms(layer)
+    end = "" if kept else "; it is run as the plain weight that this makes"
+    notes = tuple(f"{prefix}{name} is kept as {form}{end}" for name, form in forms.items())
+    if own:
+        title = clean(type(layer).__name__.removeprefix("Parametrized"))
+        notes += (f"{title} has a forward of its own; its weights are run as a plain {stack.cell}",)
     named = replace(stack, name=path or stack.name)
-    return Found(named, tensors, _nonlinearity(layer), notes)
+    return Found(named, tensors, _nonlinearity(layer), notes, forms, kept)
+
+
+def _forms(layer: nn.Module) -> dict[str, str]:
+    """The forms of the retrofitted weights."""
+    told = {name: told_form(layer, name) for name in made_weights(layer)}
+    return {name: form for name, form in told.items() if form}
 
 
 def _nonlinearity(layer: nn.Module) -> str:
@@ -100,13 +119,12 @@ def _subject(text: str, found: Found, request: Request, settings: Settings) -> R
     require_finite(found.tensors, source=text)
     weight = next(iter(found.tensors.values()))
     dtype = request.dtype or weight.dtype
-    stack = build(
-        found.stack,
-        found.tensors,
-        nonlinearity=found.nonlinearity,
-        device=weight.device,
-        dtype=dtype,
-    )
+    made = {"nonlinearity": found.nonlinearity, "device": weight.device, "dtype": dtype}
+    if found.kept is None:
+        stack = build(found.stack, found.tensors, **made)
+    else:
+        stack = twin(found.kept, dtype)
+    recurrences = found.stack.recurrences()
     identity = Identity(
         source=text,
         adapter="rnn",
@@ -116,10 +134,16 @@ def _subject(text: str, found: Found, request: Request, settings: Settings) -> R
         device=str(weight.device),
         sha256=digest_tensors(found.tensors),
         description=found.stack.title,
-        recurrences=found.stack.recurrences(),
+        recurrences=recurrences,
         notes=(*found.notes, *settings.notes()),
     )
-    return RnnSubject(RecurrentNetwork(stack, pool=settings.pool or "none"), identity)
+    layers = tuple(layer.layer for layer in recurrences)
+    # A cell is run as the first layer of a stack.
+    end = "_l0" if found.stack.keys.is_cell else ""
+    forms = {f"{name}{end}": form for name, form in found.forms.items() if found.kept is None}
+    pool = settings.pool or "none"
+    network = RecurrentNetwork(stack, pool=pool, layers=layers, forms=forms)
+    return RnnSubject(network, identity)
 
 
 def _host_identity(

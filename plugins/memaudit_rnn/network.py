@@ -19,6 +19,8 @@ class RecurrentNetwork(nn.Module):
     """[table or encoder] → stack → [pool] → [head], with the weights of the source.
 
     Floats skip the embedding table: the input space of a token model is its embedding space.
+    `layers` is what the source calls the layers of the stack, `forms` are those in which it keeps
+    recurrent weights that are plain here.
     """
 
     def __init__(
@@ -29,6 +31,8 @@ class RecurrentNetwork(nn.Module):
         encoder: nn.Linear | None = None,
         head: nn.Linear | None = None,
         pool: str = "none",
+        layers: tuple[str, ...] = (),
+        forms: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__()
         self.table = table
@@ -36,6 +40,8 @@ class RecurrentNetwork(nn.Module):
         self.stack = stack
         self.head = head
         self.pool = pool
+        self.layers = layers
+        self.forms = dict(forms or {})
         self.eval()
         self.requires_grad_(False)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from memaudit.contracts import AbstractSubject
 from memaudit.numerics.inputs import checked_inputs
 from memaudit_rnn.dynamics import RnnDynamics
 from memaudit_rnn.ensemble import RnnEnsemble
+from memaudit_rnn.raw_ensemble import RawEnsemble
+from memaudit_rnn.retrofitted import is_retrofitted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +25,8 @@ class RnnSubject(AbstractSubject):
     """A recurrent network that answers batches; `network` holds torch's own modules."""
 
     def __init__(self, network: RecurrentNetwork, identity: Identity) -> None:
-        weight = network.stack.get_parameter("weight_hh_l0")
+        weight = network.stack.weight_ih_l0
+        assert isinstance(weight, Tensor)
         self.network = network
         self.identity = identity
         self.input_size = network.input_size
@@ -50,16 +53,23 @@ class RnnSubject(AbstractSubject):
     def dynamics(self) -> Mapping[str, RnnDynamics]:
         """The stack from the input, or the encoder in front of it, to its last layer."""
         layers = self._layers()
-        stack = RnnDynamics(self.network.stack, layers, encoder=self.network.encoder)
+        around = {"encoder": self.network.encoder, "forms": self.network.forms}
+        stack = RnnDynamics(self.network.stack, layers, **around)
         return {layers[0].removesuffix(".l0"): stack}
 
-    def perturbable(self) -> RnnEnsemble:
-        """Copies of the network, answered by batched cells."""
+    def perturbable(self) -> RnnEnsemble | RawEnsemble:
+        """Copies of the network, answered by batched cells; of a retrofit the raw weights move."""
+        if is_retrofitted(self.network.stack):
+            return RawEnsemble(self.network, self._layers())
         return RnnEnsemble(self.network, self._layers())
 
     def weights(self) -> Mapping[str, Tensor]:
         """The parameters of the network."""
         return self.network.state_dict()
+
+    def live_modules(self) -> Mapping[str, nn.Module]:
+        """The network."""
+        return {"": self.network}
 
     def _layers(self) -> list[str]:
         return [layer.layer for layer in self.identity.recurrences]

@@ -12,6 +12,7 @@ from torch.nn.parameter import is_lazy
 from memaudit.contracts import AbstractAdapter, AbstractSubject, Claim, Request
 from memaudit.errors import MemauditError, SourceError, clean
 from memaudit.loading.digest import digest_tensors
+from memaudit_ssm.decays.walking import stored_decays
 from memaudit_ssm.hosts.keys import find_scans, is_language_model
 from memaudit_ssm.hosts.naming import listed
 from memaudit_ssm.hosts.opening import FAMILY, Opening, open_scans
@@ -22,8 +23,9 @@ from memaudit_ssm.opening.recognising import Checked, recognise
 from memaudit_ssm.settings import OPTIONS, Settings, read_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from memaudit.contracts import StoredDecay
     from memaudit.loading.source import Source
 
 #: Below the zoos that know how to run the whole model.
@@ -85,6 +87,9 @@ class SsmAdapter(AbstractAdapter):
             return open_scans(_from_file(source, request, settings))
         except MemauditError as error:
             raise error.at(source.text) from None
+
+    def stored_decays(self, module: nn.Module) -> Iterable[StoredDecay]:
+        return stored_decays(module)
 
 
 def _checked(source: Source, request: Request, settings: Settings) -> Checked:

@@ -55,7 +55,8 @@ def _host(loaded: Loaded, layers: dict[str, nn.RNNBase], asked: str | None) -> T
             notes=(),
         )
         parts[name] = LayerSubject(layers[name], own)
-    return TimmHost(parts, _host_identity(whole, layers, chosen, asked))
+    identity = _host_identity(whole, layers, chosen, asked)
+    return TimmHost(parts, identity, loaded.model)
 
 
 def _host_identity(

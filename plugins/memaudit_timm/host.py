@@ -10,7 +10,7 @@ from memaudit.errors import SourceError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from memaudit.contracts import AbstractPerturbable
     from memaudit.results import Identity
@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 class TimmHost(AbstractSubject):
     """A host of recurrent layers; with exactly one part it answers as that part does."""
 
-    def __init__(self, parts: Mapping[str, LayerSubject], identity: Identity) -> None:
+    def __init__(
+        self, parts: Mapping[str, LayerSubject], identity: Identity, model: nn.Module
+    ) -> None:
         first = next(iter(parts.values()))
         self._parts = dict(parts)
+        self.model = model
         self.identity = identity
         self.input_size = first.input_size if len(parts) == 1 else None
         self.pooled = False
@@ -37,6 +40,10 @@ class TimmHost(AbstractSubject):
         """The parameters of every part."""
         parts = self._parts.items()
         return {f"{name}.{key}": t for name, part in parts for key, t in part.weights().items()}
+
+    def live_modules(self) -> Mapping[str, nn.Module]:
+        """The whole model, with the layers that are not audited."""
+        return {"": self.model}
 
     def perturbable(self) -> AbstractPerturbable | None:
         """That of the only part; several have no answer in common."""

@@ -50,6 +50,10 @@ class LayerSubject(AbstractSubject):
         """The parameters of the layer."""
         return self.layer.state_dict()
 
+    def live_modules(self) -> Mapping[str, nn.Module]:
+        """The layer itself."""
+        return {"": self.layer}
+
     def _answer(self, layer: nn.Module, inputs: Tensor) -> Tensor:
         given = checked_floats(inputs, self.layer.input_size, device=self.device, dtype=self.dtype)
         if self.layer.batch_first:

@@ -67,6 +67,10 @@ class PatchSubject(AbstractSubject):
         state = self.patches.model.state_dict()
         return {name: tensor for name, tensor in state.items() if name in self._used}
 
+    def live_modules(self) -> Mapping[str, nn.Module]:
+        """The model itself, with a stand-in for its patch embedding."""
+        return {"": self.patches.model}
+
     def _checked(self, inputs: Tensor) -> Tensor:
         return checked_floats(
             inputs,

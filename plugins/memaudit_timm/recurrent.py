@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from memaudit.errors import ArgumentError, clean, nearest
+from memaudit.perturbable import plain_name
 from memaudit.results import Recurrence
 from memaudit_timm.images import noise_image
 
@@ -81,7 +82,8 @@ def recurrences(name: str, layer: nn.RNNBase) -> tuple[Recurrence, ...]:
     records: list[Recurrence] = []
     for depth in range(layer.num_layers):
         ends = (f"_l{depth}", f"_l{depth}_reverse")
-        own = sum(p.numel() for key, p in layer.named_parameters() if key.endswith(ends))
+        names = {plain_name(key) for key, _ in layer.named_parameters()}
+        own = sum(getattr(layer, key).numel() for key in names if key.endswith(ends))
         label = name if layer.num_layers == 1 else f"{name}.l{depth}"
         records.append(Recurrence(label, cell, layer.hidden_size, own, directions))
     return tuple(records)

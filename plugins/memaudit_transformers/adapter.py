@@ -10,8 +10,11 @@ from memaudit_transformers.library import is_model, known_types, uncompiled
 from memaudit_transformers.settings import OPTIONS, read_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from torch import nn
+
+    from memaudit.contracts import StoredDecay
     from memaudit.loading.source import Source
 
 STRENGTH = 14
@@ -69,6 +72,12 @@ class TransformersAdapter(AbstractAdapter):
             return open_file(source, request, settings)
         except MemauditError as error:
             raise error.at(source.text) from None
+
+    def stored_decays(self, module: nn.Module) -> Iterable[StoredDecay]:
+        """The recurrent layers of the library's kinds, inside any module."""
+        from memaudit_transformers.recurrent.storing import stored_decays
+
+        return tuple(stored_decays(module))
 
 
 def _family(config: object) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import ParametrizationList
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -87,7 +88,7 @@ def watched(core: nn.Module, shape: tuple[int, int]) -> Iterator[Watch]:
 
     with ExitStack() as stack:
         for home, group in core.named_modules():
-            if isinstance(group, nn.ModuleList):
+            if isinstance(group, nn.ModuleList) and not isinstance(group, ParametrizationList):
                 for index, element in enumerate(group):
                     hook = note(home, f"{home}.{index}")
                     handle = element.register_forward_hook(hook, with_kwargs=True)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from memaudit.contracts import Role
 from memaudit.ensemble import ModeSource, ModuleEnsemble
 from memaudit.errors import clean
+from memaudit.perturbable import plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -80,11 +81,11 @@ def _sources(recurrents: Iterable[Recurrent]) -> dict[str, ModeSource]:
 
 def _decides(recurrent: Recurrent, name: str) -> bool:
     """Whether a weight of the layer makes its decay; it may stand in a gate inside the layer."""
-    return any(name.endswith(end) for end in recurrent.kind.decays)
+    return any(plain_name(name).endswith(end) for end in recurrent.kind.decays)
 
 
 def _inside(recurrent: Recurrent, name: str, weight: Tensor) -> Role:
-    layer = clean(recurrent.layer)
+    layer, name = clean(recurrent.layer), plain_name(name)
     if _decides(recurrent, name):
         # A gate's own matrix acts as one; everything else is a number for every mode.
         return Role("recurrent", "matrix" if name.endswith("weight") else "diagonal", layer)

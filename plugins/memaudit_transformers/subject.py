@@ -13,12 +13,15 @@ from memaudit.errors import ArgumentError
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.numerics.wide_floats import as_asked
 from memaudit_transformers.blocks import heard
+from memaudit_transformers.living import live_weights
 from memaudit_transformers.perturbing import perturbable
 from memaudit_transformers.positions import proved_limit
 from memaudit_transformers.recurrent import decays_of, spectra_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from torch import nn
 
     from memaudit.contracts import AbstractPerturbable
     from memaudit.results import Identity, Spectrum
@@ -111,8 +114,12 @@ class TransformersSubject(AbstractSubject):
         return decays_of(self.core, self._examined.recurrents, self.respond, inputs)
 
     def weights(self) -> Mapping[str, Tensor]:
-        """The parameters and saved buffers of the whole model."""
-        return self.model.state_dict()
+        """The parameters and saved buffers of the whole model, raw ones where some are made."""
+        return live_weights(self.model)
+
+    def live_modules(self) -> Mapping[str, nn.Module]:
+        """The model itself."""
+        return {"": self.model}
 
     def _answer(self, inputs: Tensor, *around: Any) -> Tensor:
         return self._told(inputs, lambda: self._examined.machine.run(inputs, *around))

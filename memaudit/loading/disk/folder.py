@@ -28,6 +28,7 @@ _MODEL_STEMS = (
 )
 _BESIDE_THE_MODEL = re.compile(
     r"optim|sched|scaler|rng_state|training_args|(^|_)opt(_|$)|^adapter_|^sampler(_\d+)?\."
+    r"|^retrofit\.safetensors$"
 )
 #: What Orbax writes into every checkpoint.
 _ORBAX = ("_METADATA", "_CHECKPOINT_METADATA", "manifest.ocdbt")

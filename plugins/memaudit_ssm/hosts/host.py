@@ -11,7 +11,7 @@ from memaudit_ssm.hosts.naming import listed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from memaudit.contracts import AbstractPerturbable
     from memaudit.results import Identity, Spectrum
@@ -39,6 +39,10 @@ class ScanHost(AbstractSubject):
         """The weights of every part."""
         parts = self._parts.items()
         return {f"{name}.{key}": t for name, part in parts for key, t in part.weights().items()}
+
+    def live_modules(self) -> Mapping[str, nn.Module]:
+        """The scan of every part."""
+        return {name: part.network for name, part in self._parts.items()}
 
     def spectra(self, inputs: Tensor | None = None) -> tuple[Spectrum, ...]:
         """The spectra of all parts at rest; only a single part can be fed inputs."""

@@ -11,6 +11,8 @@ from torch.nn import functional
 from memaudit.errors import SourceError, clean
 from memaudit.loading.filling import fill
 from memaudit.numerics.scans import selective_scan
+from memaudit.reparams.exp import Exp
+from memaudit_ssm.layers.stored import Stored
 
 if TYPE_CHECKING:
     from memaudit_ssm.hosts.scans import Scan
@@ -43,6 +45,10 @@ class SelectiveScan(nn.Module):
     def rates(self) -> Tensor:
         """A (d,N), the rates of the states in continuous time: all negative."""
         return -self.A_log.exp()
+
+    def decay(self) -> Stored:
+        """The weight that makes the modes."""
+        return Stored(self, "A_log", Exp())
 
     def steps(self, inputs: Tensor) -> Tensor:
         """The step sizes dt (B,T,d) that the inputs (B,T,d) set."""

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from memaudit.contracts import AbstractPerturbable, AbstractSubject, Role
 from memaudit.ensemble import ModeSource, ModuleEnsemble
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.numerics.spectra import point, spectrum
+from memaudit.perturbable import plain_name
 from memaudit_ssm.hosts.scans import CELL
+from memaudit_ssm.layers.stored import told_form
 
 if TYPE_CHECKING:
     from memaudit.results import Identity, Spectrum
@@ -54,10 +56,15 @@ class ScanSubject(AbstractSubject):
         """The weights of the scan and its projections."""
         return self.network.state_dict()
 
+    def live_modules(self) -> Mapping[str, nn.Module]:
+        """The scan itself."""
+        return {"": self.network}
+
     def perturbable(self) -> AbstractPerturbable:
         """The scan with its weights as an argument; its eigenvalues are those at rest."""
         roles = {
-            name: Role(*_ROLES[name], self.name) for name, _ in self.network.named_parameters()
+            name: Role(*_ROLES[plain_name(name)], self.name)
+            for name, _ in self.network.named_parameters()
         }
 
         def call(network: Any, inputs: Tensor) -> Tensor:
@@ -86,7 +93,7 @@ class ScanSubject(AbstractSubject):
         found = spectrum(
             layer=self.name,
             cell=CELL,
-            parameterization="exp",
+            parameterization=told_form(self.network, "A_log") or "exp",
             at="dt at its bias",
             eigenvalues=_modes(rest, rates),
             points=points,

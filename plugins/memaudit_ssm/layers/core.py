@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from memaudit.numerics.linear import System
+    from memaudit_ssm.layers.stored import Stored
 
 
 class Core(nn.Module, ABC):
@@ -42,6 +43,10 @@ class Core(nn.Module, ABC):
     def systems(self) -> Mapping[str, System]:
         """The linear systems by direction: {"": …}, or forward and backward; {} if not linear."""
         return {}
+
+    def decay(self) -> Stored | str:
+        """The weight that makes the modes, or a sentence why there is no such weight."""
+        return "it does not say which of its weights makes its modes"
 
     def forward(self, u: Tensor) -> Tensor:
         """The whole layer, which is the recurrence unless a subclass adds to it."""

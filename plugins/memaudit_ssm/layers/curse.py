@@ -12,7 +12,11 @@ from torch.nn import functional
 
 from memaudit.numerics.linear import Bank, Dense, System
 from memaudit.numerics.linear.numbers import eigenvalues_of
+from memaudit.reparams.relu import Relu
+from memaudit.reparams.softplus import Softplus
 from memaudit_ssm.layers.core import Core
+from memaudit_ssm.layers.laws import PARTLY, TURNED, EulerRelu, Kept
+from memaudit_ssm.layers.stored import Stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -133,6 +137,9 @@ class SimpleDiagonalRNN(Residual):
     def pull(self) -> Tensor:
         return -functional.relu(self.W.weight)
 
+    def decay(self) -> Stored:
+        return Stored(self.W, "weight", EulerRelu(dt=self.dt))
+
 
 class ResidualLRU(Residual):
     """h + dt·act(w h + √(1 - w²) x) with w = e^{-e^W} - 1, between -1 and 0."""
@@ -147,12 +154,19 @@ class ResidualLRU(Residual):
         kept = torch.exp(-self.W.weight.exp())  # 1 + w
         return torch.sqrt(kept * (2.0 - kept))
 
+    def decay(self) -> Stored:
+        return Stored(self.W, "weight", Kept(), note=PARTLY.format(dt=self.dt))
+
 
 class SimpleRNN(Residual):
     """h + dt·act(x - Pᵀ relu(W) P h); P is orthogonal at the start of training."""
 
     cell: ClassVar[str] = "rnn"
     parameterization = "relu"
+
+    def decay(self) -> Stored:
+        law = Softplus() if self.parameterization == "softplus" else Relu()
+        return Stored(self.W, "weight", law, note=TURNED.format(end=2.0 / self.dt))
 
     def rates(self) -> Tensor:
         """The numbers (m,) between P and its transpose, none of them negative."""

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from memaudit.numerics.linear import Modal, System
+from memaudit.reparams.exp import Exp
 from memaudit_ssm.layers.core import Core
+from memaudit_ssm.layers.stored import Stored, complex_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +64,7 @@ class LRU(Core):
             self._start(generator, radii)
 
     def modes(self) -> Tensor:
-        return torch.exp(torch.complex(-self.nu_log.exp(), self.theta_log.exp()))
+        return torch.exp(complex_of(-self.nu_log.exp(), self.theta_log.exp()))
 
     def system(self) -> Modal:
         """The recurrence with its normalised inputs."""
@@ -72,6 +74,9 @@ class LRU(Core):
 
     def systems(self) -> Mapping[str, System]:
         return {"": self.system()}
+
+    def decay(self) -> Stored:
+        return Stored(self, "nu_log", Exp())
 
     def run(self, u: Tensor) -> Tensor:
         return self.system().run(u, self.execution)

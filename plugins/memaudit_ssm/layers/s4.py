@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
     from memaudit.numerics.linear import System
+    from memaudit_ssm.layers.stored import Stored
 
 #: Step sizes at the start of training lie between these.
 _SMALLEST_STEP, _LARGEST_STEP = 0.001, 0.1
@@ -59,6 +60,9 @@ class S4Layer(Core):
 
     def modes(self) -> Tensor:
         return next(iter(self.systems().values())).modes()
+
+    def decay(self) -> Stored | str:
+        return self.inner.decay()
 
     def run(self, u: Tensor) -> Tensor:
         return self.channels(u).flatten(2)

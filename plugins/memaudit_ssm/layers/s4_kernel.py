@@ -9,7 +9,9 @@ import torch
 from torch import nn
 
 from memaudit.numerics.linear import DISCRETIZATIONS
+from memaudit_ssm.layers.laws import S4_LAWS, SIGNED, TIED
 from memaudit_ssm.layers.s4_continuous import Continuous, LowRank, band_limited, tiled
+from memaudit_ssm.layers.stored import Stored, complex_of
 from memaudit_ssm.layers.transforms import POSITIVE
 
 
@@ -72,6 +74,10 @@ class AbstractS4Kernel(nn.Module, ABC):
     def continuous(self) -> Continuous:
         """The weights as a system in continuous time."""
 
+    @abstractmethod
+    def decay(self) -> Stored | str:
+        """The weight that makes the diagonal, or a sentence why there is no such weight."""
+
 
 class S4Kernel(AbstractS4Kernel):
     """A = -f(A_real) - i·g(A_imag), minus P P* where there is a P; dt = h(inv_dt)."""
@@ -99,7 +105,7 @@ class S4Kernel(AbstractS4Kernel):
         inputs, readout = self.B[0], self.C
         if self.A_imag is not None:
             imaginary = POSITIVE[recipe.imag_transform](self.A_imag)
-            rates = torch.complex(rates, -imaginary)
+            rates = complex_of(rates, -imaginary)
             inputs, readout = torch.view_as_complex(inputs), torch.view_as_complex(readout)
         raw = self.inv_dt.sinh() if recipe.dt_fast else self.inv_dt
         weights = Continuous(
@@ -110,6 +116,12 @@ class S4Kernel(AbstractS4Kernel):
             self._low_rank(),
         )
         return band_limited(weights, recipe.bandlimit)
+
+    def decay(self) -> Stored:
+        notes = [TIED] if self.P is not None else []
+        notes += [SIGNED] if self.recipe.dt_transform == "none" else []
+        law = S4_LAWS[self.recipe.real_transform]
+        return Stored(self, "A_real", law, note="; ".join(notes))
 
     def _low_rank(self) -> LowRank | None:
         if self.P is None:

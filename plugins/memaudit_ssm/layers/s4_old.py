@@ -10,8 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from memaudit.errors import SourceError
+from memaudit.reparams.direct import Direct
+from memaudit.reparams.relu import Relu
+from memaudit_ssm.layers.laws import S4_LAWS, TIED, UNTIED
 from memaudit_ssm.layers.s4_continuous import Continuous, LowRank, band_limited, tiled
 from memaudit_ssm.layers.s4_kernel import AbstractS4Kernel, S4Recipe
+from memaudit_ssm.layers.stored import Stored, complex_of
 from memaudit_ssm.layers.transforms import POSITIVE
 
 
@@ -78,15 +82,21 @@ class S4DV3Kernel(OldKernel):
     """S4D of version 3: inv_A_real or log_A_real, A_imag, B (S,N,2), C and log_dt."""
 
     def continuous(self) -> Continuous:
-        name = "log_A_real" if self.has("log_A_real") else "inv_A_real"
-        real = -POSITIVE[self.real_transform](self.real(name))
+        real = -POSITIVE[self.real_transform](self.real(self._name))
         weights = Continuous(
-            tiled(torch.complex(real, self.real("A_imag")), self.width),
+            tiled(complex_of(real, self.real("A_imag")), self.width),
             self.steps(),
             tiled(self.pairs("B"), self.width),
             self.pairs("C"),
         )
         return band_limited(weights, self.form.recipe.bandlimit)
+
+    def decay(self) -> Stored:
+        return Stored(self, self._name, S4_LAWS[self.real_transform])
+
+    @property
+    def _name(self) -> str:
+        return "log_A_real" if self.has("log_A_real") else "inv_A_real"
 
 
 class S4V3Kernel(OldKernel):
@@ -107,12 +117,23 @@ class S4V3Kernel(OldKernel):
     def _rates(self) -> Tensor:
         if self.has("w"):
             return self.pairs("w")
-        name = "log_w_real" if self.has("log_w_real") else "inv_w_real"
-        raw = self.real(name)
+        raw = self.real(self._name)
         # Here relu alone: the floor came with version 4.
         relu = self.real_transform == "relu"
         rate = functional.relu(raw) if relu else POSITIVE[self.real_transform](raw)
-        return torch.complex(-rate, self.real("w_imag"))
+        return complex_of(-rate, self.real("w_imag"))
+
+    def decay(self) -> Stored:
+        note = UNTIED if self.has("Q") else TIED
+        if self.has("w"):
+            return Stored(self, "w", Direct(), part="pairs", note=note)
+        relu = self.real_transform == "relu"
+        law = Relu() if relu else S4_LAWS[self.real_transform]
+        return Stored(self, self._name, law, note=note)
+
+    @property
+    def _name(self) -> str:
+        return "log_w_real" if self.has("log_w_real") else "inv_w_real"
 
 
 class S4V1Kernel(OldKernel):
@@ -125,6 +146,9 @@ class S4V1Kernel(OldKernel):
         left, right = rows[:, 1:].transpose(0, 1), read[:, 1:].transpose(0, 1)
         low = LowRank(left, right, self.length())
         return Continuous(rates, self.steps(), rows[:, 0], read[:, :1].transpose(0, 1), low)
+
+    def decay(self) -> Stored:
+        return Stored(self, "w", Direct(), part="pairs", note=UNTIED)
 
 
 def length_of_nodes(nodes: Tensor) -> int:

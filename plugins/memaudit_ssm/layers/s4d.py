@@ -11,6 +11,8 @@ from torch.nn import functional
 
 from memaudit.numerics.linear import Bank, System, discretize
 from memaudit_ssm.layers.core import Core
+from memaudit_ssm.layers.laws import STABLE_LAWS
+from memaudit_ssm.layers.stored import Stored, complex_of
 from memaudit_ssm.layers.transforms import REAL_PART
 
 if TYPE_CHECKING:
@@ -63,7 +65,7 @@ class S4D(Core):
     def rates(self) -> Tensor:
         """A (H,N) in continuous time, one of each conjugate pair."""
         real = REAL_PART[self.parameterization](self.kernel.log_A_real)
-        return torch.complex(real, self.kernel.A_imag)
+        return complex_of(real, self.kernel.A_imag)
 
     def system(self) -> Bank:
         """The bank in discrete time."""
@@ -78,6 +80,9 @@ class S4D(Core):
 
     def modes(self) -> Tensor:
         return self.system().modes()
+
+    def decay(self) -> Stored:
+        return Stored(self.kernel, "log_A_real", STABLE_LAWS[self.parameterization])
 
     def run(self, u: Tensor) -> Tensor:
         return self.system().run(u, self.execution).flatten(2)

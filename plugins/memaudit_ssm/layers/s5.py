@@ -10,7 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from memaudit.numerics.linear import Modal, System, discretize
+from memaudit.reparams.clip import Clip
+from memaudit.reparams.direct import Direct
 from memaudit_ssm.layers.core import Core
+from memaudit_ssm.layers.stored import Stored, complex_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +36,8 @@ class AbstractS5(Core):
 
     cell: ClassVar[str] = "s5"
     parameterization: str = "direct"
+    #: The weight that holds the rates, complex or their real parts.
+    diagonal: ClassVar[str] = "Lambda"
 
     def __init__(
         self,
@@ -75,6 +80,10 @@ class AbstractS5(Core):
             "forward": Modal(modes, inputs, ahead, self.D),
             "backward": Modal(modes, inputs, back),
         }
+
+    def decay(self) -> Stored:
+        law = Clip(ceiling=LARGEST_RATE) if self.clip_eigs else Direct()
+        return Stored(self, self.diagonal, law, part="real" if self.diagonal == "Lambda" else "all")
 
     def modes(self) -> Tensor:
         return next(iter(self.systems().values())).modes()
@@ -156,6 +165,8 @@ class FlaxS5(AbstractS5):
     C is (H,P,2), or of two directions either (H,2P,2) or, when `apart`, C1 and C2 (H,P,2).
     """
 
+    diagonal: ClassVar[str] = "Lambda_re"
+
     def __init__(
         self,
         width: int,
@@ -185,7 +196,7 @@ class FlaxS5(AbstractS5):
         self.log_step = nn.Parameter(torch.zeros(states, 1))
 
     def stored(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        rates = torch.complex(self.Lambda_re, self.Lambda_im)
+        rates = complex_of(self.Lambda_re, self.Lambda_im)
         c = torch.cat([torch.view_as_complex(getattr(self, n)) for n in self.readouts], dim=1)
         return rates, torch.view_as_complex(self.B), c, self.log_step[:, 0]
 

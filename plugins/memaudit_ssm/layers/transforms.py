@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 #: Added by S4 to what relu gives, so that no rate is zero.
-_RELU_FLOOR = 1e-4
+RELU_FLOOR = 1e-4
 #: The constant of `best` in the public code of StableSSM: rate = 1 / (w² + 0.1).
 BEST_OFFSET = 0.1
 
@@ -17,7 +17,7 @@ BEST_OFFSET = 0.1
 POSITIVE: Mapping[str, Callable[[Tensor], Tensor]] = {
     "none": lambda w: w,
     "exp": torch.exp,
-    "relu": lambda w: functional.relu(w) + _RELU_FLOOR,
+    "relu": lambda w: functional.relu(w) + RELU_FLOOR,
     "sigmoid": torch.sigmoid,
     "softplus": functional.softplus,
 }

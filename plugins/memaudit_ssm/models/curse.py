@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from memaudit_ssm.layers.stored import class_name
 from memaudit_ssm.models.net import SequenceNet
 from memaudit_ssm.models.stable import Projection
 
@@ -54,4 +55,4 @@ class CurseNet(SequenceNet):
 
     def describe(self) -> str:
         net = self.net
-        return f"{type(net).__name__} of width {net.width}, {net.activation}, dt {net.dt:g}"
+        return f"{class_name(net)} of width {net.width}, {net.activation}, dt {net.dt:g}"

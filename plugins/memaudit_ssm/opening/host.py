@@ -53,6 +53,9 @@ class LayerSubject(AbstractSubject):
     def weights(self) -> Mapping[str, Tensor]:
         return self.core.state_dict()
 
+    def live_modules(self) -> Mapping[str, nn.Module]:
+        return {"": self.core}
+
     def spectra(self, inputs: Tensor | None = None) -> tuple[Spectrum, ...]:
         del inputs
         return parts.spectra({self.name: self.core})
@@ -86,6 +89,9 @@ class LayerHost(AbstractSubject):
     def weights(self) -> Mapping[str, Tensor]:
         layers = self._layers.items()
         return {f"{name}.{key}": t for name, part in layers for key, t in part.weights().items()}
+
+    def live_modules(self) -> Mapping[str, nn.Module]:
+        return {name: part.core for name, part in self._layers.items()}
 
     def spectra(self, inputs: Tensor | None = None) -> tuple[Spectrum, ...]:
         return tuple(item for part in self._layers.values() for item in part.spectra(inputs))

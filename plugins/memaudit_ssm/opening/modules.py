@@ -9,6 +9,7 @@ from memaudit.errors import ArgumentError
 from memaudit.loading.digest import digest_tensors
 from memaudit.results import Identity
 from memaudit_ssm.asked import ASKED
+from memaudit_ssm.layers.stored import class_name
 from memaudit_ssm.opening.casting import cast
 from memaudit_ssm.opening.host import LayerSubject
 from memaudit_ssm.opening.parts import recurrences
@@ -40,7 +41,7 @@ def open_layer(core: Core, text: str, request: Request, settings: Settings) -> L
         dtype=str(dtype).removeprefix("torch."),
         device=str(weight.device),
         sha256=digest_tensors(core.state_dict()),
-        description=f"{type(core).__name__} of {core.width} inputs",
+        description=f"{class_name(core)} of {core.width} inputs",
         recurrences=recurrences({"layer": layer}),
     )
     return LayerSubject("layer", layer, identity, device=weight.device, dtype=dtype)

@@ -11,6 +11,7 @@ from torch import Tensor
 from memaudit.contracts import AbstractLinearPart
 from memaudit.numerics.spectra import spectrum
 from memaudit.results import Recurrence
+from memaudit_ssm.layers.stored import told_form
 from memaudit_ssm.opening.casting import cast
 
 if TYPE_CHECKING:
@@ -61,12 +62,19 @@ def spectra(cores: Mapping[str, Core]) -> tuple[Spectrum, ...]:
         spectrum(
             layer=name,
             cell=core.cell,
-            parameterization=core.parameterization,
+            parameterization=parameterization(core),
             at=core.at,
             eigenvalues=_modes(core),
         )
         for name, core in cores.items()
     )
+
+
+def parameterization(core: Core) -> str:
+    """How the eigenvalue is made from the raw weight; what a retrofit says of it comes first."""
+    stored = core.decay()
+    told = None if isinstance(stored, str) else told_form(stored.owner, stored.name)
+    return core.parameterization if told is None else told
 
 
 def _modes(core: Core) -> Tensor:

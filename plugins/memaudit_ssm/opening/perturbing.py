@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from memaudit.contracts import Role
 from memaudit.ensemble import ModeSource, ModuleEnsemble
+from memaudit.perturbable import plain_name
 from memaudit_ssm.layers.core import Core
 
 if TYPE_CHECKING:
@@ -53,14 +54,14 @@ def perturbable(
 def roles(module: nn.Module, cores: Mapping[str, Core]) -> dict[str, Role]:
     """The role of every weight but tokens', which floats do not pass through."""
     inner = {
-        id(weight): _inside(own, weight, layer)
+        id(weight): _inside(plain_name(own), weight, layer)
         for layer, core in cores.items()
         for own, weight in core.named_parameters()
     }
     tables = (part for part in module.modules() if isinstance(part, nn.Embedding))
     left = {id(weight) for table in tables for weight in table.parameters()}
     return {
-        name: inner.get(id(weight)) or _around(name, weight)
+        name: inner.get(id(weight)) or _around(plain_name(name), weight)
         for name, weight in module.named_parameters()
         if id(weight) not in left
     }

@@ -56,6 +56,9 @@ class NetSubject(AbstractSubject):
     def weights(self) -> Mapping[str, Tensor]:
         return self.net.state_dict()
 
+    def live_modules(self) -> Mapping[str, nn.Module]:
+        return {"": self.net}
+
     def spectra(self, inputs: Tensor | None = None) -> tuple[Spectrum, ...]:
         """The eigenvalues of every recurrent layer: they do not depend on the data."""
         del inputs

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 
 from memaudit.contracts import AbstractSubject
 from memaudit.errors import SourceError, clean
 from memaudit.numerics.wide_floats import really_float64
 from memaudit.results import Identity
+from memaudit_transformers.living import live_weights
 from memaudit_transformers.recurrent.fast import fast_scans
 from memaudit_transformers.recurrent.finding import find_recurrences
 from memaudit_transformers.recurrent.spectra import spectra_of
@@ -45,14 +47,15 @@ class LayerAlone(AbstractSubject):
         self.device = next(self.module.parameters()).device
         self.input_size = _width(self.module)
         self.recurrents = find_recurrences(self.module)
+        kind = clean(parametrize.type_before_parametrizations(module).__name__)
         self.identity = Identity(
             source=clean(name),
             adapter="transformers",
-            family=clean(type(module).__name__),
+            family=kind,
             parameters=sum(parameter.numel() for parameter in self.module.parameters()),
             dtype=str(dtype).removeprefix("torch."),
             device=str(self.device),
-            description=f"{clean(type(module).__name__)} alone",
+            description=f"{kind} alone",
             recurrences=tuple(recurrent.record() for recurrent in self.recurrents),
         )
 
@@ -70,7 +73,10 @@ class LayerAlone(AbstractSubject):
         return answer
 
     def weights(self) -> Mapping[str, Tensor]:
-        return self.module.state_dict()
+        return live_weights(self.module)
+
+    def live_modules(self) -> Mapping[str, nn.Module]:
+        return {"": self.module}
 
     def spectra(self, inputs: Tensor | None = None) -> tuple[Spectrum, ...]:
         return spectra_of(self.module, self.recurrents, self.respond, inputs)

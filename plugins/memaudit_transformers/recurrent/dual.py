@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch.nn.functional import softplus
 
+from memaudit.reparams.exp import Exp
 from memaudit_transformers.recurrent.kernels import CHUNK_SCAN, Kernel
-from memaudit_transformers.recurrent.kind import AbstractKind, raw, tensor_of
+from memaudit_transformers.recurrent.kind import AbstractKind, Stored, raw, tensor_of
 from memaudit_transformers.recurrent.steps import Steps
 
 if TYPE_CHECKING:
@@ -41,3 +42,6 @@ class Dual(AbstractKind):
     def parameterization(self, module: nn.Module) -> str:
         del module
         return "exp"
+
+    def stored(self, module: nn.Module) -> Stored | str:
+        return Stored(module, "A_log", Exp())

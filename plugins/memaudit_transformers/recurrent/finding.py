@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from torch.nn.utils import parametrize
 
 from memaudit.errors import clean
+from memaudit.perturbable import plain_name
 from memaudit.results import Recurrence
+from memaudit_transformers.recurrent.kind import Stored
 from memaudit_transformers.recurrent.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -39,8 +43,18 @@ class Recurrent:
 
     @property
     def parameterization(self) -> str:
-        """How the decay is made from the raw weight: exp, softplus, sigmoid, fixed."""
-        return self.kind.parameterization(self.module)
+        """How the decay is made from the raw weight: exp, softplus, sigmoid, fixed.
+
+        A weight behind a parametrization that tells its form has that form.
+        """
+        stored = self.stored
+        told = "" if isinstance(stored, str) else _told(stored)
+        return told or self.kind.parameterization(self.module)
+
+    @property
+    def stored(self) -> Stored | str:
+        """What makes the modes decay, or a sentence why no tensor alone does."""
+        return self.kind.stored(self.module)
 
     @property
     def size(self) -> int:
@@ -82,4 +96,20 @@ def unmatched(model: nn.Module, recurrents: Sequence[Recurrent]) -> tuple[str, .
     """Names of recurrent-looking tensors in modules that no kind matched."""
     tensors = [*model.named_parameters(), *model.named_buffers()]
     known = {id(t) for r in recurrents for t in (*r.module.parameters(), *r.module.buffers())}
-    return tuple(name for name, t in tensors if LOOKALIKE.search(name) and id(t) not in known)
+    names = [plain_name(name) for name, t in tensors if id(t) not in known]
+    odd = [name for name in names if LOOKALIKE.search(name) and not _inner(name)]
+    return tuple(dict.fromkeys(odd))
+
+
+def _told(stored: Stored) -> str:
+    """What the last parametrization of a weight that tells its form says; empty without one."""
+    if not parametrize.is_parametrized(stored.owner, stored.name):
+        return ""
+    chain: Any = stored.owner.parametrizations
+    said = [getattr(form, "told", "") for form in chain[stored.name]]
+    return clean(next((word for word in reversed(said) if word), ""))
+
+
+def _inner(name: str) -> bool:
+    """Whether a tensor belongs to a parametrization and not to the module behind it."""
+    return "parametrizations" in name.split(".")

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch.nn.functional import softplus
 
+from memaudit.reparams.exp import Exp
 from memaudit_transformers.recurrent.kernels import DELTA_RULE, Kernel
-from memaudit_transformers.recurrent.kind import AbstractKind, raw, tensor_of
+from memaudit_transformers.recurrent.kind import AbstractKind, Stored, raw, tensor_of
 from memaudit_transformers.recurrent.steps import Steps
 
 if TYPE_CHECKING:
     from torch import nn
+
+#: What the law of the gate leaves out.
+BESIDE = "the delta rule erases old values beside the gate; only the gate has this law"
 
 
 class GatedDelta(AbstractKind):
@@ -40,3 +44,6 @@ class GatedDelta(AbstractKind):
     def parameterization(self, module: nn.Module) -> str:
         del module
         return "exp"
+
+    def stored(self, module: nn.Module) -> Stored | str:
+        return Stored(module, "A_log", Exp(), note=BESIDE)

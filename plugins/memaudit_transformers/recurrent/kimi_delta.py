@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch.nn.functional import softplus
 
+from memaudit.reparams.exp import Exp
+from memaudit_transformers.recurrent.gated_delta import BESIDE
 from memaudit_transformers.recurrent.kernels import DELTA_RULE, Kernel
-from memaudit_transformers.recurrent.kind import AbstractKind, raw, tensor_of
+from memaudit_transformers.recurrent.kind import AbstractKind, Stored, raw, tensor_of
 from memaudit_transformers.recurrent.steps import Steps
 
 if TYPE_CHECKING:
@@ -40,6 +42,12 @@ class KimiDelta(AbstractKind):
 
     def parameterization(self, module: nn.Module) -> str:
         return "exp" if _bound(_found(module)) is None else "sigmoid"
+
+    def stored(self, module: nn.Module) -> Stored | str:
+        gate = _found(module)
+        if _bound(gate) is not None:
+            return "the layer bounds its log decay by a sigmoid, in which A_log is no rate"
+        return Stored(gate, "A_log", Exp(), note=BESIDE)
 
 
 def _gate(module: nn.Module) -> nn.Module | None:

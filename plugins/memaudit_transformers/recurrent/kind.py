@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
+
+from torch.nn.utils import parametrize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -11,17 +14,32 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.utils.hooks import RemovableHandle
 
+    from memaudit.contracts import AbstractReparam
     from memaudit_transformers.recurrent.kernels import Kernel
     from memaudit_transformers.recurrent.steps import Steps
 
     Hear = Callable[[Steps], None]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Stored:
+    """A tensor of a layer, or of a gate inside it, and the law that makes its rates of it.
+
+    `note` is a sentence for what the law does not promise.
+    """
+
+    owner: nn.Module
+    name: str
+    law: AbstractReparam
+    note: str = ""
+
+
 class AbstractKind(ABC):
     """A kind of recurrent layer, known by the names and shapes of its parameters alone.
 
-    Law: what `rest` says and what is heard while the layer runs are the same modes in the same
-    order; a layer of another kind does not match.
+    Laws: what `rest` says and what is heard while the layer runs are the same modes in the same
+    order; a layer of another kind does not match; log λ of every mode is a rate that the law of
+    the `stored` tensor gives, times a positive number that the tensor has no part in.
     """
 
     cell: ClassVar[str]
@@ -47,6 +65,10 @@ class AbstractKind(ABC):
     def parameterization(self, module: nn.Module) -> str:
         """How the decay is made from the raw weight: exp, softplus, sigmoid, fixed."""
 
+    @abstractmethod
+    def stored(self, module: nn.Module) -> Stored | str:
+        """What makes the modes of the layer decay, or a sentence why no tensor alone does."""
+
     def listen(self, module: nn.Module, hear: Hear) -> Iterable[RemovableHandle]:
         """Hooks that tell the steps while the module runs, where no kernel is handed them."""
         del module, hear
@@ -61,7 +83,18 @@ def raw(module: nn.Module, name: str) -> Tensor:
     return found.cpu().double()
 
 
+def unwrapped(module: nn.Module | None) -> nn.Module | None:
+    """The projection that adapters of low rank were put around; most have none around them."""
+    inner = None if module is None else module._modules.get("base_layer")
+    return module if inner is None else inner
+
+
 def tensor_of(module: nn.Module, name: str) -> Tensor | None:
-    """The parameter or buffer of the module itself, None when it has none of that name."""
+    """The parameter or buffer of the module itself, None when it has none of that name.
+
+    Behind a parametrization it is what the parametrization makes.
+    """
+    if parametrize.is_parametrized(module, name):
+        return getattr(module, name)
     found = module._parameters.get(name)
     return module._buffers.get(name) if found is None else found

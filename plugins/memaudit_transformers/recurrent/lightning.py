@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from memaudit_transformers.recurrent.constant import AbstractConstant
-from memaudit_transformers.recurrent.kind import raw, tensor_of
+from memaudit_transformers.recurrent.kind import Stored, raw, tensor_of
 from memaudit_transformers.recurrent.steps import Steps
 
 if TYPE_CHECKING:
@@ -26,3 +26,7 @@ class Lightning(AbstractConstant):
     def parameterization(self, module: nn.Module) -> str:
         del module
         return "fixed"
+
+    def stored(self, module: nn.Module) -> Stored | str:
+        del module
+        return "its decays are chosen and not trained"

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.functional import logsigmoid
 
-from memaudit_transformers.recurrent.kind import AbstractKind, raw, tensor_of
+from memaudit_transformers.recurrent.kind import AbstractKind, Stored, raw, tensor_of, unwrapped
 from memaudit_transformers.recurrent.steps import Steps
 
 if TYPE_CHECKING:
@@ -24,13 +24,17 @@ class MLstm(AbstractKind):
     """A projection to forget gates, alone or fused with the input gates: sigmoid(cap(gate))."""
 
     cell: ClassVar[str] = "mlstm"
-    decays: ClassVar[tuple[str, ...]] = ("fgate_preact.weight", "fgate_preact.bias")
+    decays: ClassVar[tuple[str, ...]] = tuple(
+        f"fgate_preact.{inner}{name}"
+        for inner in ("", "base_layer.")
+        for name in ("weight", "bias")
+    )
 
     def matches(self, module: nn.Module) -> bool:
-        return any(isinstance(module._modules.get(name), nn.Linear) for name in _GATES)
+        return bool(_gates(module))
 
     def rest(self, module: nn.Module) -> Steps:
-        gate = _gate(module)
+        _, gate = _gates(module)[0]
         if tensor_of(gate, "bias") is None:
             return _steps(module, torch.zeros(gate.out_features, dtype=torch.float64))
         return _steps(module, raw(gate, "bias"))
@@ -39,18 +43,25 @@ class MLstm(AbstractKind):
         del module
         return "sigmoid"
 
+    def stored(self, module: nn.Module) -> Stored | str:
+        del module
+        return "its forget gate is a projection of the input: no weight stands for a mode"
+
     def listen(self, module: nn.Module, hear: Hear) -> Iterable[RemovableHandle]:
         def tell(_: nn.Module, __: tuple[Tensor, ...], answer: Tensor) -> None:
             hear(_steps(module, answer.detach()))
 
-        yield _gate(module).register_forward_hook(tell)
+        whole, _ = _gates(module)[0]
+        yield whole.register_forward_hook(tell)
 
 
 _GATES = ("fgate_preact", "ifgate_preact")
 
 
-def _gate(module: nn.Module) -> nn.Linear:
-    return next(gate for name in _GATES if isinstance(gate := module._modules.get(name), nn.Linear))
+def _gates(module: nn.Module) -> list[tuple[nn.Module, nn.Linear]]:
+    """What answers with gates, and the projection inside of it, which mostly is the same."""
+    found = [whole for name in _GATES if (whole := module._modules.get(name)) is not None]
+    return [(w, inner) for w in found if isinstance(inner := unwrapped(w), nn.Linear)]
 
 
 def _steps(module: nn.Module, gates: Tensor) -> Steps:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
+from torch.nn.utils import parametrize
 
 from memaudit_transformers.recurrent.finding import Recurrent
 from memaudit_transformers.recurrent.kernels import Kernel
@@ -29,7 +30,9 @@ def kernel_places(recurrents: Iterable[Recurrent]) -> list[Place]:
     for recurrent in recurrents:
         module, kernel = recurrent.module, recurrent.kind.kernel
         if kernel is not None:
-            users.setdefault(module if kernel.method else type(module), (module, kernel))
+            # A parametrized layer has a class of its own, made from that of the others.
+            shared = parametrize.type_before_parametrizations(module)
+            users.setdefault(module if kernel.method else shared, (module, kernel))
     found: dict[tuple[int, str], Place] = {}
     for user in users.values():
         for place in _places(*user):

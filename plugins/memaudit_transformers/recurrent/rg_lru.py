@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch.nn.functional import softplus
 
+from memaudit.reparams.softplus import Softplus
 from memaudit_transformers.recurrent.kernels import RNN_SCAN, Kernel
-from memaudit_transformers.recurrent.kind import AbstractKind, raw, tensor_of
+from memaudit_transformers.recurrent.kind import AbstractKind, Stored, raw, tensor_of
 from memaudit_transformers.recurrent.steps import Steps
 
 if TYPE_CHECKING:
@@ -40,3 +41,6 @@ class RgLru(AbstractKind):
     def parameterization(self, module: nn.Module) -> str:
         del module
         return "softplus"
+
+    def stored(self, module: nn.Module) -> Stored | str:
+        return Stored(module, "recurrent_param", Softplus())

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
+from memaudit.reparams.exp import Exp
 from memaudit_transformers.recurrent.constant import AbstractConstant
 from memaudit_transformers.recurrent.kernels import WKV, Kernel
-from memaudit_transformers.recurrent.kind import raw, tensor_of
+from memaudit_transformers.recurrent.kind import Stored, raw, tensor_of
 from memaudit_transformers.recurrent.steps import Steps
 
 if TYPE_CHECKING:
@@ -34,3 +35,6 @@ class Rwkv(AbstractConstant):
     def parameterization(self, module: nn.Module) -> str:
         del module
         return "exp"
+
+    def stored(self, module: nn.Module) -> Stored | str:
+        return Stored(module, "time_decay", Exp())

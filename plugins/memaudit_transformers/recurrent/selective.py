@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch.nn.functional import softplus
 
+from memaudit.reparams.exp import Exp
 from memaudit_transformers.recurrent.kernels import SELECTIVE_SCAN, Kernel
-from memaudit_transformers.recurrent.kind import AbstractKind, raw, tensor_of
+from memaudit_transformers.recurrent.kind import AbstractKind, Stored, raw, tensor_of, unwrapped
 from memaudit_transformers.recurrent.steps import Steps
 
 if TYPE_CHECKING:
@@ -22,7 +23,10 @@ class Selective(AbstractKind):
     quantity: ClassVar[str] = "dt"
     at_rest: ClassVar[str] = "rest, dt at its bias"
     kernel: ClassVar[Kernel | None] = SELECTIVE_SCAN
-    decays: ClassVar[tuple[str, ...]] = ("A_log", "dt_proj_bias", "dt_proj.bias")
+    decays: ClassVar[tuple[str, ...]] = (
+        *("A_log", "dt_proj_bias", "dt_proj.bias"),
+        "dt_proj.base_layer.bias",
+    )
 
     def matches(self, module: nn.Module) -> bool:
         rates = tensor_of(module, "A_log")
@@ -41,9 +45,12 @@ class Selective(AbstractKind):
         del module
         return "exp"
 
+    def stored(self, module: nn.Module) -> Stored | str:
+        return Stored(module, "A_log", Exp())
+
 
 def _bias(module: nn.Module) -> Tensor | None:
     """The bias of the step size, of a projection or of the layer itself (one per head)."""
     own = tensor_of(module, "dt_proj_bias")
-    projection = module._modules.get("dt_proj")
+    projection = unwrapped(module._modules.get("dt_proj"))
     return own if own is not None or projection is None else tensor_of(projection, "bias")

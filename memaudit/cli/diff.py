@@ -1,0 +1,89 @@
+"""`memaudit diff`: what changed between two saved reports."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memaudit.cli.options import Debug
+from memaudit.cli.output import console, show
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memaudit.results import Report
+
+
+def diff(
+    before: Annotated[
+        Path, typer.Argument(metavar="BEFORE.json", help="The earlier report, from scan --json.")
+    ],
+    after: Annotated[Path, typer.Argument(metavar="AFTER.json", help="The later report.")],
+    *,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose",
+            metavar="",
+            envvar="MEMAUDIT_VERBOSE",
+            show_envvar=False,
+            help="Show what is unchanged, too.",
+        ),
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Show what changed between two reports: memory, layers, stability, findings.
+
+    Exits: 0 fine, whether anything changed or not; 2 arguments; 3 a file is no report.
+    """
+    from memaudit.comparing import compare
+    from memaudit.reports.diff import diff_page
+    from memaudit.reports.terminal import can_show_braille
+
+    del debug
+    first, second = _report(before), _report(after)
+    sheet = console()
+    with _readable(after):
+        page = diff_page(
+            compare(first, second),
+            before=str(before),
+            after=str(after),
+            verbose=verbose,
+            ascii_only=not can_show_braille(sheet),
+        )
+    show(page, on=sheet)
+
+
+def _report(path: Path) -> Report:
+    """A report that can be compared with itself; one that cannot is damaged."""
+    from memaudit.comparing import compare
+    from memaudit.errors import SourceError
+    from memaudit.report_files import read_json
+    from memaudit.reports.diff import diff_text
+    from memaudit.results import Report
+
+    with _readable(path):
+        data = read_json(path)
+        if data.get("kind") == "family":
+            fact = "this is the report of a family, not of one model"
+            raise SourceError("E_UNSUPPORTED", fact, hint="give reports of memaudit scan --json")
+        report = Report.from_dict(data)
+        diff_text(compare(report, report), verbose=True)
+    return report
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Name the file in every error; values of a wrong type come to light as late as here."""
+    from memaudit.errors import MemauditError
+    from memaudit.report_files import corrupt
+
+    try:
+        yield
+    except MemauditError as error:
+        raise error.at(path) from error
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise corrupt(error).at(path) from error

@@ -1,0 +1,1 @@
+"""Writing checkpoints: one file for every format that memaudit writes."""

@@ -1,0 +1,125 @@
+"""A table of changes: what was, and below it what is now where that differs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from memaudit.errors import clean
+from memaudit.reports import wording
+from memaudit.reports.tables import table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from memaudit.results.difference import Change
+
+NOW = "->"
+ONLY = {"came": "only after", "went": "only before"}
+#: Numbers that differ are told with as many digits as it takes to see it.
+DIGITS = (4, 6, 9, 17)
+
+#: From here on a count is told with commas.
+LARGE = 10_000
+
+Facts = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: the facts that it tells, and their words in so many digits.
+
+    One that is not `always` there is shown when its facts differ somewhere.
+    """
+
+    title: str
+    names: tuple[str, ...]
+    words: Callable[[Facts, int], str]
+    always: bool = True
+
+
+def column(title: str, name: str, *, always: bool = True) -> Column:
+    """A column for one fact."""
+    return Column(title, (name,), lambda facts, digits: value(facts.get(name), digits), always)
+
+
+def changes_table(
+    title: str,
+    changes: Sequence[Change],
+    columns: Sequence[Column],
+    *,
+    ratios: bool = False,
+    ascii_only: bool = False,
+) -> Table:
+    """One row per change, and a second one with what is different now; empty cells stay as is."""
+    both = [change for change in changes if not change.came and not change.went]
+    shown = [c for c in columns if c.always or any(differs(change, c) for change in both)]
+    last = ["largest ratio"] if ratios else []
+    heads = (title, *(c.title for c in shown), *last)
+    made = table(*heads, ascii_only=ascii_only, tight=True)
+    for change in changes:
+        made.add_row(Text(named(change)), *(Text(_first(change, c)) for c in shown))
+        if change in both and change.changed:
+            cells = [Text(_second(change, c), style="bold") for c in shown]
+            made.add_row(Text(NOW, style="bold"), *cells, *([Text(_ratio(change))] * ratios))
+    return made
+
+
+def differs(change: Change, item: Column) -> bool:
+    """Whether a column has something to tell of a change."""
+    return not set(item.names).isdisjoint(change.differing)
+
+
+def named(change: Change) -> str:
+    """What changed, behind the layer or part that it belongs to."""
+    name = clean(f"{change.where}: {change.name}" if change.where else change.name)
+    if change.came or change.went:
+        return f"{name} ({ONLY['came' if change.came else 'went']})"
+    return name
+
+
+def value(fact: Any, digits: int = 4) -> str:
+    """A fact in a cell."""
+    if fact is None or fact == "":
+        return wording.NOTHING
+    if isinstance(fact, bool):
+        return "yes" if fact else "no"
+    if isinstance(fact, float):
+        return "infinite" if math.isinf(fact) else f"{fact:.{digits}g}"
+    if isinstance(fact, list | tuple):
+        return ", ".join(value(item, digits) for item in fact)
+    return f"{fact:,}" if isinstance(fact, int) and fact >= LARGE else clean(fact)
+
+
+def two(item: Column, before: Facts, after: Facts) -> tuple[str, str]:
+    """The words of both sides, in digits that tell them apart where any do."""
+    words = ("", "")
+    for digits in DIGITS:
+        words = item.words(before, digits), item.words(after, digits)
+        if words[0] != words[1]:
+            break
+    return words
+
+
+def _first(change: Change, item: Column) -> str:
+    if change.before is None or change.after is None or not differs(change, item):
+        return item.words(change.before or change.after or {}, DIGITS[0])
+    return two(item, change.before, change.after)[0]
+
+
+def _second(change: Change, item: Column) -> str:
+    if not differs(change, item):
+        return ""
+    return two(item, change.before or {}, change.after or {})[1]
+
+
+def _ratio(change: Change) -> str:
+    if change.apart is None:
+        return ""
+    return f"x{change.apart.ratio:.4g} at {change.apart.lag}"

@@ -1,0 +1,82 @@
+"""What a retrofit did to a model."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class RetrofittedLayer:
+    """One recurrent weight in its new form.
+
+    `old` and `new` are the forms before and after, `constants` those of the new one. `difference`
+    is the largest change of the model's answers, over their largest size; None when the model
+    could not be run. `rounding` is the largest change of the stored weight, over its largest size,
+    that comes with the first step of training, when it is made by the form. `radius_before` and
+    `radius_after` are the largest beta by which the weights behind the modes may move until the
+    answers change by more than `radius_criterion` says; None where that was not measured.
+    `moved` modes were out of reach and were put inside, by `farthest` at most. `condition` is that
+    of the eigenvectors of a matrix, 1 for a diagonal.
+    """
+
+    layer: str
+    cell: str
+    weight: str
+    old: str
+    new: str
+    time: str
+    modes: int
+    constants: dict[str, float] = field(default_factory=dict)
+    difference: float | None = None
+    rounding: float = 0.0
+    radius_before: float | None = None
+    radius_after: float | None = None
+    radius_criterion: str = ""
+    moved: int = 0
+    farthest: float = 0.0
+    condition: float = 1.0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedLayer:
+    """A recurrent layer that stays as it is, with the reason."""
+
+    layer: str
+    cell: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retrofit:
+    """The form that was asked for, and what became of every recurrent layer.
+
+    `difference` is the largest change of the answers of the whole model, over their largest size;
+    None when it could not be run, for the reason in `notes`.
+    """
+
+    reparam: str
+    layers: tuple[RetrofittedLayer, ...]
+    refused: tuple[RefusedLayer, ...] = ()
+    difference: float | None = None
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for a JSON file; infinity is the word "inf"."""
+        return _worded(asdict(self))
+
+    def __str__(self) -> str:
+        """One line for every layer."""
+        lines = [f"retrofit {self.reparam}: {len(self.layers)} done, {len(self.refused)} refused"]
+        lines += [f"  {one.layer} {one.weight}: {one.old} -> {one.new}" for one in self.layers]
+        lines += [f"  {one.layer} refused: {one.reason}" for one in self.refused]
+        return "\n".join(lines)
+
+
+def _worded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _worded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_worded(item) for item in value]
+    return "inf" if value == float("inf") else value

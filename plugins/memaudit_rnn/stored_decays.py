@@ -1,0 +1,117 @@
+"""What decides the modes of torch's recurrent layers: their recurrent weights, as stored."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from memaudit.contracts import DenseDecay, NoDecay
+from memaudit.errors import clean
+from memaudit_rnn.linearisation import gru_matrix, gru_rest, gru_weight, least_share
+from memaudit_rnn.modules import recurrent_layers
+from memaudit_rnn.network import RecurrentNetwork
+from memaudit_rnn.retrofitted import is_retrofitted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import Tensor
+
+    from memaudit.contracts import StoredDecay
+
+#: What a candidate adds to the step below this share of it is lost in rounding.
+SHUT = 1e-10
+LSTM = (
+    "the cell of an LSTM decays by its forget gate, which the data decide: "
+    "no weight stands for a mode"
+)
+COMPUTED = "{name} is computed from other weights by something else already; remove that first"
+CLOSED = "a gate of its units is shut at rest: their recurrent weights do not reach the step"
+TANH_NOTE = "the step linearised at the zero state, which is at rest only without biases"
+RELU_NOTE = "the step of units that are active; a unit that is not forgets at once"
+GRU_NOTE = (
+    "the step linearised at rest with the gates at their biases, "
+    "exact where the candidate has no bias"
+)
+
+
+def stored_decays(module: nn.Module) -> Iterator[StoredDecay]:
+    """Every layer and direction of every RNN, GRU, LSTM and cell of them inside a module."""
+    dropped = [name for name, _ in module.named_parameters() if name.endswith("_raw")]
+    for path, owner in recurrent_layers(module).items():
+        for layer, end in _places(owner, _names(module, path, owner)):
+            name = f"weight_hh{end}"
+            if _cell(owner) == "LSTM":
+                yield NoDecay(layer, "LSTM", LSTM)
+            elif not _is_stored(owner, name, dropped):
+                yield NoDecay(layer, _cell(owner), COMPUTED.format(name=name))
+            else:
+                yield _decay(owner, layer, end)
+
+
+def _decay(owner: nn.Module, layer: str, end: str) -> StoredDecay:
+    """That of one layer and direction, the names of whose weights have that end."""
+    name, own = f"weight_hh{end}", _own_forward(owner)
+    if _cell(owner) == "RNN":
+        note = RELU_NOTE if getattr(owner, "nonlinearity", "tanh") == "relu" else TANH_NOTE
+        return DenseDecay(layer, "RNN", owner, name, _whole, _nothing, _as_it_is, note + own)
+    if least_share(owner, end) < SHUT:
+        return NoDecay(layer, "GRU", CLOSED)
+    matrix, joined = partial(gru_matrix, end=end), partial(gru_weight, end=end)
+    return DenseDecay(layer, "GRU", owner, name, matrix, gru_rest, joined, GRU_NOTE + own)
+
+
+def _whole(owner: nn.Module, stored: Tensor) -> Tensor:
+    del owner
+    return stored
+
+
+def _nothing(stored: Tensor) -> Tensor:
+    return stored[:0]
+
+
+def _as_it_is(owner: nn.Module, matrix: Tensor, rest: Tensor) -> Tensor:
+    del owner, rest
+    return matrix
+
+
+def _cell(owner: nn.Module) -> str:
+    if isinstance(owner, nn.LSTM | nn.LSTMCell):
+        return "LSTM"
+    return "GRU" if isinstance(owner, nn.GRU | nn.GRUCell) else "RNN"
+
+
+def _names(module: nn.Module, path: str, owner: nn.Module) -> tuple[str, ...]:
+    """What spectra call the layers: by their path, or by their cell when they are the module."""
+    if isinstance(module, RecurrentNetwork) and module.layers:
+        return module.layers
+    name = path or _cell(owner).lower()
+    if not isinstance(owner, nn.RNNBase):
+        return (name,)
+    return tuple(f"{name}.l{number}" for number in range(owner.num_layers))
+
+
+def _places(owner: nn.Module, layers: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Every layer and direction, and how the names of its weights end."""
+    if not isinstance(owner, nn.RNNBase):
+        return [(layers[0], "")]
+    ways = (("", ""),)
+    if owner.bidirectional:
+        ways = ((".forward", ""), (".backward", "_reverse"))
+    named = enumerate(layers)
+    return [(f"{layer}{way}", f"_l{k}{end}") for k, layer in named for way, end in ways]
+
+
+def _is_stored(owner: nn.Module, name: str, dropped: list[str]) -> bool:
+    """Whether the weight is the owner's own: weight norms and weight dropping write over it."""
+    if any(raw.endswith(f"{name}_raw") for raw in dropped):
+        return False
+    return name in owner._parameters or is_retrofitted(owner, name)
+
+
+def _own_forward(owner: nn.Module) -> str:
+    if type(owner).forward.__module__.startswith("torch."):
+        return ""
+    return f"; {clean(type(owner).__name__)} has a forward of its own, which may do more"

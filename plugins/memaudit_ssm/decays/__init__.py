@@ -1,0 +1,1 @@
+"""Which stored weights make the modes of state-space layers, in our modules and in others'."""

@@ -1,0 +1,172 @@
+"""`memaudit diff`: two files in, one page out; what is no report is one line and exit 3."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from memaudit.cli import main
+from memaudit.results import Report
+from memaudit.testing.moved_samples import gradients, precision, stability
+from tests.cli.played import one_line
+from tests.findings.spectral_evidence import modes
+from tests.reports.handmade import LAGS, curve, linear_layer, power_law, report
+from tests.reports.handmade_family import family_report, member
+
+
+def sample(*curves, **changes) -> Report:
+    fields = {
+        "spectrum": (modes(0.97),),
+        "closed_form": (linear_layer(),),
+        "stability": stability(),
+        "precision": precision(),
+        "gradient": gradients(),
+    }
+    return report(*(curves or (curve(values=np.exp(-0.05 * LAGS[:40])),)), **{**fields, **changes})
+
+
+@pytest.fixture
+def saved(tmp_path):
+    before, after = sample(), sample(power_law(), spectrum=(modes(1.0, parameterization="direct"),))
+    return before.save(tmp_path / "before.json"), after.save(tmp_path / "after.json")
+
+
+@pytest.fixture
+def diff(capsys):
+    def diff(*words) -> tuple[int, str, str]:
+        code = main(["diff", *map(str, words)])
+        return code, *capsys.readouterr()
+
+    return diff
+
+
+def test_the_changes_are_shown_and_the_exit_is_zero(diff, saved):
+    code, out, err = diff(*saved)
+    assert (code, err) == (0, "")
+    assert f"({saved[0]})" in "".join(out.split())[: 2 * len(str(saved[0])) + 200]
+    assert "polynomial" in out
+    assert "infinite" in out
+    assert out.endswith("changed: 1 of 1 queries, 1 of 1 layers\n")
+
+
+def test_a_file_and_itself_have_no_change(diff, saved):
+    code, out, err = diff(saved[0], saved[0])
+    assert (code, err) == (0, "")
+    assert out.endswith("\nno change\n")
+
+
+def test_a_piped_page_is_plain_and_within_eighty_columns(diff, saved):
+    out = diff(*saved, "--verbose")[1]
+    assert "\x1b" not in out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "fp16" in out
+
+
+def test_no_color_is_respected_where_colour_is_forced(saved, tmp_path):
+    other = sample(settings={"horizon": 64}).save(tmp_path / "other.json")
+    program = f"from memaudit.cli import main; main(['diff', {str(saved[0])!r}, {str(other)!r}])"
+    told = []
+    for more in ({}, {"NO_COLOR": "1"}):
+        variables = {**os.environ, "FORCE_COLOR": "1", "TERM": "xterm-256color", **more}
+        words = [sys.executable, "-c", program]
+        done = subprocess.run(words, capture_output=True, text=True, env=variables)
+        told.append(done.stdout)
+    assert "\x1b[33m" in told[0]
+    assert "\x1b[33m" not in told[1]
+    assert "The settings differ" in told[1]
+
+
+def test_torch_is_not_loaded(saved):
+    program = (
+        "import sys; from memaudit.cli import main; main(['diff', {!r}, {!r}]); "
+        "print([n for n in ('torch', 'transformers', 'timm') if n in sys.modules])"
+    ).format(*map(str, saved))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("words", [[], ["one.json"], ["a", "b", "c"], ["a", "b", "--unknown"]])
+def test_wrong_arguments_exit_with_two(words, diff):
+    code, out, err = diff(*words)
+    assert (code, out) == (2, "")
+    assert one_line(err).startswith("memaudit: error[E_ARGUMENT]")
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_file_that_is_not_there_is_named(place, diff, saved, tmp_path):
+    files = list(saved)
+    files[place] = tmp_path / "missing.json"
+    code, out, err = diff(*files)
+    assert (code, out) == (3, "")
+    assert one_line(err).startswith(f"memaudit: error[E_NOT_FOUND] {files[place]}:")
+
+
+NOT_REPORTS = {
+    "empty": "",
+    "text": "hello",
+    "list": "[]",
+    "object": "{}",
+    "number": "1",
+    "other schema": '{"schema": 99}',
+    "nothing in it": '{"schema": 1}',
+    "deep": "[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOT_REPORTS.items()])
+def test_a_file_that_is_no_report_exits_with_three_and_is_named(text, diff, saved, tmp_path):
+    path = tmp_path / "none.json"
+    path.write_text(text)
+    for files in ((path, saved[1]), (saved[0], path)):
+        code, out, err = diff(*files)
+        assert (code, out) == (3, "")
+        assert one_line(err).startswith("memaudit: error[E_")
+        assert str(path) in err
+
+
+def test_a_folder_is_no_report(diff, saved, tmp_path):
+    code, out, err = diff(saved[0], tmp_path)
+    assert (code, out) == (3, "")
+    assert str(tmp_path) in one_line(err)
+
+
+def test_the_report_of_a_family_is_told_from_that_of_a_model(diff, saved, tmp_path):
+    members = (member(4, 1.0, 1.0), member(8, 0.5, 2.0))
+    path = family_report(*members).save(tmp_path / "family.json")
+    code, _, err = diff(saved[0], path)
+    assert code == 3
+    assert "this is the report of a family, not of one model" in one_line(err)
+
+
+def places(data, path=()):
+    """Every place of a nested JSON value, of lists the first one only."""
+    items = data.items() if isinstance(data, dict) else enumerate(data[:1])
+    for key, item in items:
+        yield (*path, key)
+        if isinstance(item, dict | list) and len(path) < 3:
+            yield from places(item, (*path, key))
+
+
+WRONG = (None, "\x1b[31mx", [], 10**400, {})
+
+
+@pytest.mark.parametrize("section", sorted(sample().to_dict()))
+def test_a_wrong_value_anywhere_is_shown_or_refused_in_a_line(section, diff, saved, tmp_path):
+    text = saved[0].read_text()
+    path = tmp_path / "wrong.json"
+    for number, place in enumerate(places({section: json.loads(text)[section]})):
+        data = json.loads(text)
+        at = data
+        for key in place[:-1]:
+            at = at[key]
+        at[place[-1]] = WRONG[number % len(WRONG)]
+        path.write_text(json.dumps(data))
+        code, out, err = diff(path, saved[1])
+        assert code in (0, 3), (place, err)
+        assert "\x1b" not in out + err
+        assert code == 0 or one_line(err).startswith("memaudit: error[E_")

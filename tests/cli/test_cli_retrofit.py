@@ -1,0 +1,111 @@
+"""`memaudit retrofit` and `memaudit fold`: what they print, write and refuse."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from memaudit.cli import main
+from memaudit.loading import open_checkpoint
+from memaudit.reports.plain_text import plain_text
+from memaudit.reports.retrofit_page import retrofit_page
+from memaudit.results import RefusedLayer, Retrofit, RetrofittedLayer
+from tests.cli.played import one_line
+from tests.retrofitting.checkpoints import write
+
+PAGE = """\
+Retrofit best
+layer   weight        form           difference  radius
+────────────────────────────────────────────────────────────
+rnn.l0  weight_hh_l0  direct → best           0  0.01 → 0.02
+                      a=1.5, b=0.75
+
+Largest difference of the model's answers: 1e-16.
+Radius: how far the weights may move until the answers change: E(beta) <= 1.
+Moved: 1 of 64 modes of rnn.l0, by 0.25 at most.
+Refused: rnn.l1: its eigenvectors are ill-conditioned.
+Note: at rest.
+"""
+
+
+def layer() -> RetrofittedLayer:
+    return RetrofittedLayer(
+        layer="rnn.l0",
+        cell="RNN",
+        weight="stack.weight_hh_l0",
+        old="direct",
+        new="best (a=1.5, b=0.75)",
+        time="discrete",
+        modes=64,
+        constants={"a": 1.5, "b": 0.75},
+        difference=0.0,
+        radius_before=0.01,
+        radius_after=0.02,
+        radius_criterion="E(beta) <= 1",
+        moved=1,
+        farthest=0.25,
+        note="at rest",
+    )
+
+
+def test_the_page_tells_every_layer_within_eighty_columns():
+    refused = RefusedLayer("rnn.l1", "RNN", "its eigenvectors are ill-conditioned")
+    done = Retrofit("best", (layer(),), (refused,), difference=1e-16)
+    assert plain_text(retrofit_page(done, ascii_only=False), width=80) == PAGE
+
+
+def test_a_retrofit_and_a_fold_give_the_checkpoint_back(tmp_path, capsys):
+    source, out, back = write(tmp_path, "contained"), tmp_path / "out", tmp_path / "back"
+    words = ("--reparam", "best", "--set", "a=2.0", "--set", "b=1.0", "--out", str(out))
+    assert main(["retrofit", str(source), *words]) == 0
+    told = capsys.readouterr()
+    assert "a=2, b=1" in told.out
+    assert max(map(len, told.out.splitlines())) <= 80
+    assert "was written" in one_line(told.err)
+    assert main(["fold", str(out), "--out", str(back)]) == 0
+    assert capsys.readouterr().out == f"1 weight was folded; {back} was written\n"
+    one, other = open_checkpoint(source), open_checkpoint(back / source.name)
+    assert all(torch.equal(v, other.tensors[n]) for n, v in one.tensors.items())
+    assert other.metadata == one.metadata
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "fact"),
+    [
+        (["--reparam", "bst"], 2, "unknown reparam 'bst'"),
+        (["--set", "q=1"], 2, "has an option 'q'"),
+        (["--set", "epsilon=1"], 2, "retrofit measures nothing"),
+        (["--layer", "rnn.l7"], 2, "there is no recurrent layer 'rnn.l7'"),
+        (["--device", "abacus"], 2, "unknown device"),
+        (["--set", "a=-1"], 2, "a"),
+    ],
+)
+def test_bad_arguments_are_one_line_and_nothing_is_written(tmp_path, capsys, words, code, fact):
+    source = write(tmp_path, "safetensors")
+    assert main(["retrofit", str(source), *words, "--out", str(tmp_path / "out")]) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert fact in one_line(err)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_without_recurrence_exits_with_three(tmp_path, capsys):
+    source = tmp_path / "linear.pt"
+    torch.save(nn.LSTM(2, 3).state_dict(), source)
+    assert main(["retrofit", str(source), "--out", str(tmp_path / "out")]) == 3
+    assert "no layer could be retrofitted" in one_line(capsys.readouterr().err)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_output_that_is_there_exits_with_two(tmp_path, capsys):
+    source = write(tmp_path, "safetensors")
+    assert main(["retrofit", str(source), "--out", str(tmp_path)]) == 2
+    assert "not empty" in one_line(capsys.readouterr().err)
+
+
+def test_a_fold_of_what_is_no_retrofit_exits_with_three(tmp_path, capsys):
+    (tmp_path / "plain").mkdir()
+    assert main(["fold", str(tmp_path / "plain"), "--out", str(tmp_path / "back")]) == 3
+    told = one_line(capsys.readouterr().err)
+    assert "plain is no retrofit folder: it has no retrofit_config.json" in told
