@@ -60,12 +60,17 @@ def _told(forward: Forward, w: Tensor) -> tuple[float, float]:
 
 def _farthest(holds: Callable[[float], bool], start: float, way: float) -> float:
     """The farthest weight up to which it holds, from a start at which it does."""
-    step = 1.0
-    while holds(start + way * step):
-        if step >= FARTHEST:
+    low, step, high = 0.0, 1.0, None
+    # Zero, where some forms turn round, is on no grid.
+    across = abs(start) if start * way < 0.0 else math.inf
+    while high is None:
+        step = across if low < across < step else step
+        if not holds(start + way * step):
+            high = step
+        elif step >= FARTHEST:
             return start + way * step
-        step *= 2.0
-    low, high = 0.0, step
+        else:
+            low, step = step, 2.0 * step
     for _ in range(_HALVINGS):
         middle = (low + high) / 2.0
         low, high = (middle, high) if holds(start + way * middle) else (low, middle)

@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from memaudit.numerics.raw_domain import raw_domain
-from memaudit.retrofitting.form import RetrofittedWeight, at_least_single, either, held
+from memaudit.retrofitting.form import RetrofittedWeight, at_least_single, either, held, reached
 
 if TYPE_CHECKING:
     from memaudit.reparam import AbstractReparam
     from memaudit.stored_decay import DenseDecay
 
+#: Eigenvectors that are this nearly parallel lose too many digits.
+WORST_CONDITION = 1e6
 #: The change of basis I + E has |E| below this, so that three times the first condition is most.
 TURN = 0.5
 #: The most that is given away of the unit disc so that rounding leads no mode out of it.
@@ -72,6 +74,12 @@ def _beside(values: Tensor) -> Tensor:
     return torch.diag(values, 1)
 
 
+def _length(turn: Tensor) -> Tensor:
+    """The Euclidean length; squares of huge numbers must not overflow."""
+    scale = turn.detach().abs().amax().clamp(min=1.0)
+    return torch.linalg.vector_norm(turn / scale) * scale
+
+
 def rounding_of_modes(found: EigenForm, dtype: torch.dtype) -> float:
     """How far the eigenvalues of V D V⁻¹ may be from D when it is stored in that dtype.
 
@@ -105,7 +113,9 @@ class DenseWeight(RetrofittedWeight):
     def made(self, *raw: Tensor) -> Tensor:
         # There is no solution of equations in half precision.
         sizes, angles, turn, rest = (one.to(at_least_single(one)) for one in raw)
-        bound = TURN / (TURN + torch.linalg.vector_norm(turn))
+        # Infinite angles and turns are none: a step may have been that large.
+        angles, turn = (torch.where(one.isinf(), 0.0, one) for one in (angles, turn))
+        bound = TURN / (TURN + _length(turn))
         change = torch.eye(len(turn), dtype=turn.dtype, device=turn.device) + turn * bound
         inner = torch.linalg.solve(change, change @ self._modes(sizes, angles), left=False)
         matrix = self.basis.to(inner) @ inner @ self.inverse_basis.to(inner)
@@ -123,6 +133,10 @@ class DenseWeight(RetrofittedWeight):
         off = (self.matrix_of(self.anchor) - self.witness).abs()
         kept.append((off <= self.tolerance * self.witness.abs().amax()).all())
         return either(torch.stack(kept).all(), self.anchor, self.made(*raw))
+
+    def reaches(self, stored: Tensor) -> bool:
+        found = eigen_form(self.matrix_of(stored.detach().double()))
+        return bool(reached(self.form, found.sizes).all()) and found.condition < WORST_CONDITION
 
     def right_inverse(self, stored: Tensor) -> tuple[Tensor, ...]:
         raw = self._inverted(stored)

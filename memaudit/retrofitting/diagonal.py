@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from memaudit.numerics.raw_domain import raw_domain
-from memaudit.retrofitting.form import RetrofittedWeight, at_least_single, either, held
+from memaudit.retrofitting.form import RetrofittedWeight, at_least_single, either, held, reached
 
 if TYPE_CHECKING:
     from memaudit.reparam import AbstractReparam
@@ -40,6 +40,9 @@ class DiagonalWeight(RetrofittedWeight):
     def forward(self, *raw: Tensor) -> Tensor:
         return either(raw[0] == self.starts()[0], self.anchor, self.made(*raw))
 
+    def reaches(self, stored: Tensor) -> bool:
+        return bool(reached(self.form, self._modes(stored)).all())
+
     def right_inverse(self, stored: Tensor) -> tuple[Tensor, ...]:
         raw = self._inverted(stored)
         self.begin_with(stored, raw)
@@ -48,9 +51,11 @@ class DiagonalWeight(RetrofittedWeight):
     def _stored(self, numbers: Tensor) -> Tensor:
         return self.law.inverse(self.form.forward(numbers))
 
+    def _modes(self, stored: Tensor) -> Tensor:
+        return self.law.forward(numbers_of(widened(stored), self.part))
+
     def _inverted(self, stored: Tensor) -> tuple[Tensor, ...]:
-        wide = stored.detach().to(torch.complex128 if stored.is_complex() else torch.float64)
-        lam = self.law.forward(numbers_of(wide, self.part))
+        lam, wide = self._modes(stored), widened(stored)
         raw = with_numbers(wide, self.form.inverse(lam), self.part).to(at_least_single(stored))
         if self.form.stable:
             numbers = numbers_of(raw, self.part)
@@ -62,6 +67,11 @@ class DiagonalWeight(RetrofittedWeight):
                 apart=torch.finfo(stored.dtype).eps,
             )
         return (raw,)
+
+
+def widened(stored: Tensor) -> Tensor:
+    """In double precision, without its gradient."""
+    return stored.detach().to(torch.complex128 if stored.is_complex() else torch.float64)
 
 
 def numbers_of(tensor: Tensor, part: str) -> Tensor:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from memaudit.retrofitting.sites import Site
 
 #: Roundings by which another machine may fold the same raw weights differently.
-ROUNDINGS = 64.0
+ROUNDINGS, FEW_ROUNDINGS = 64.0, 4.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,13 +129,14 @@ def _require_agreement(side: FileSide, stored: Tensor) -> None:
         wide = torch.complex128
     weight = weight_of(side.owner, side.name)
     worst = max(torch.finfo(t.dtype).eps for t in (stored, *weight.starts()))
+    most = ROUNDINGS if isinstance(weight, DenseWeight) else FEW_ROUNDINGS
     basis = [getattr(weight, name, None) for name in ("basis", "inverse_basis")]
     spread = 1.0
     for matrix in basis:
         spread *= 1.0 if matrix is None else float(torch.linalg.matrix_norm(matrix.double()))
     off = (folded.to(wide) - stored.to(wide)).abs().amax()
     size = torch.maximum(stored.to(wide).abs().amax(), folded.to(wide).abs().amax())
-    if not float(off) <= ROUNDINGS * worst * max(1.0, spread) * float(size):
+    if not float(off) <= most * worst * max(1.0, spread) * float(size):
         raise _disagreement(side.key, f"is off by {float(off):.2g} from what its raw weights make")
 
 

@@ -28,7 +28,24 @@ def find_decays(modules: Mapping[str, nn.Module]) -> list[StoredDecay]:
         told += [d for d in own_decays(module) if not _is_known(d, told)]
         told.sort(key=lambda d: _place(d, order))
         found += [_inside(part, decay) for decay in told]
-    return _once(found)
+    shared = _shared_weights(modules.values())
+    return [_refused_if_shared(decay, shared) for decay in _once(found)]
+
+
+def _shared_weights(modules: Iterable[nn.Module]) -> set[int]:
+    """Parameters that several modules hold: behind a form they would be several."""
+    holders: dict[int, set[int]] = {}
+    for module in modules:
+        for owner in module.modules():
+            for weight in filter(lambda w: w is not None, owner._parameters.values()):
+                holders.setdefault(id(weight), set()).add(id(owner))
+    return {weight for weight, owners in holders.items() if len(owners) > 1}
+
+
+def _refused_if_shared(decay: StoredDecay, shared: set[int]) -> StoredDecay:
+    if isinstance(decay, NoDecay) or id(decay.owner._parameters.get(decay.name)) not in shared:
+        return decay
+    return NoDecay(decay.layer, decay.cell, f"its weight {decay.name} is that of another layer too")
 
 
 def choose(decays: Sequence[StoredDecay], patterns: Sequence[str] | None) -> list[StoredDecay]:

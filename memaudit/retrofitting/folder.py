@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memaudit.errors import ArgumentError, SourceError, clean
-from memaudit.loading.access import ACCESS
 from memaudit.loading.disk.containment import plain_name
 from memaudit.loading.retrofit_files import (
     RAW_NAME,
@@ -28,7 +27,7 @@ from memaudit.retrofitting.model import modules_of, retrofit
 from memaudit.retrofitting.putting_back import entry_of, numbers_out
 from memaudit.retrofitting.raw_file import read_raw as load_raw
 from memaudit.retrofitting.raw_file import write_raw
-from memaudit.retrofitting.record import Original, Record
+from memaudit.retrofitting.record import NEVER_RECORDED, Original, Record
 from memaudit.retrofitting.restoring import record_of, restore
 from memaudit.retrofitting.sites import find_sites, key_of
 
@@ -202,17 +201,17 @@ def _original(checkpoint: Checkpoint) -> Original:
 
 def _own(options: dict[str, Any]) -> dict[str, Any]:
     """The adapter's own options, which are needed to open the folder again."""
-    shared = {*ACCESS, "adapter", "device", "dtype", "revision", "progress"}
-    return {name: value for name, value in options.items() if name not in shared}
+    return {name: value for name, value in options.items() if name not in NEVER_RECORDED}
 
 
 def _nothing(done: Retrofit) -> SourceError:
     told = "; ".join(f"{one.layer}: {one.reason}" for one in done.refused[:3])
+    reach = any("out of reach" in one.reason for one in done.refused)
     more = f"; and {len(done.refused) - 3} more" if len(done.refused) > 3 else ""
     return SourceError(
         "E_UNSUPPORTED",
         f"no layer could be retrofitted: {clean(told, limit=800)}{more}",
-        hint="try another --reparam, or --project",
+        hint="try another --reparam, or --project" if reach else "scan it to see what it does",
         stage="retrofit",
     )
 

@@ -54,6 +54,10 @@ class RetrofittedWeight(nn.Module, ABC):
         """The stored weight."""
 
     @abstractmethod
+    def reaches(self, stored: Tensor) -> bool:
+        """Whether the form holds all modes of a stored weight, and holds them inside."""
+
+    @abstractmethod
     def right_inverse(self, stored: Tensor) -> tuple[Tensor, ...]:
         """The raw weights of a stored weight, which is what it begins with from then on."""
 
@@ -75,8 +79,16 @@ class RetrofittedWeight(nn.Module, ABC):
         return self
 
 
+def reached(form: AbstractReparam, lam: Tensor) -> Tensor:
+    """Which modes the form holds; a stable one only those that are stable."""
+    inside = lam < 0.0 if form.time == "continuous" else lam.abs() < 1.0
+    return form.contains(lam) & (inside if form.stable else torch.ones_like(inside))
+
+
 def either(kept: Tensor, anchor: Tensor, made: Tensor) -> Tensor:
     """The anchor where `kept`, to the last bit, and with the gradient that `made` has."""
+    if not torch.is_grad_enabled():  # a sum would lose the sign of zero
+        return torch.where(kept, anchor, made)
     return torch.where(kept, anchor + (made - made.detach()), made)
 
 

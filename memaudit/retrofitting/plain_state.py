@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from memaudit.errors import SourceError
 from memaudit.retrofitting.form import RetrofittedWeight, weight_of
 
 BEHIND = "parametrizations"
@@ -56,19 +57,24 @@ def _told(owner: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -
         tracked = any(state[key].requires_grad for key in keys)
         for key in keys:
             del state[key]
-        value = getattr(owner, name)
-        state[f"{prefix}{name}"] = value if tracked else value.detach()
+        with torch.set_grad_enabled(tracked):
+            state[f"{prefix}{name}"] = getattr(owner, name)
 
 
 def _taken(owner: nn.Module, state: dict[str, Any], prefix: str, metadata: Any, *rest: Any) -> None:
     """Keep a plain weight until the others of the owner are there; the raw ones stay for now."""
-    del metadata, rest
+    del metadata
+    errors = rest[-1]
     for name in retrofitted_names(owner):
         plain = state.pop(f"{prefix}{name}", None)
         behind = f"{prefix}{BEHIND}.{name}."
         if plain is None or any(key.startswith(behind) for key in state):
             continue
-        owner.__dict__.setdefault(WAITING, {})[name] = plain
+        shape = tuple(weight_of(owner, name).anchor.shape)
+        if tuple(plain.shape) == shape:
+            owner.__dict__.setdefault(WAITING, {})[name] = plain
+        else:
+            errors.append(f"size mismatch for {prefix}{name}: {tuple(plain.shape)}, not {shape}")
         for key, value in owner.get_submodule(f"{BEHIND}.{name}").state_dict().items():
             state[behind + key] = value.clone()
 
@@ -78,14 +84,25 @@ def _begun(owner: nn.Module, incompatible: Any) -> None:
     del incompatible
     for name, plain in owner.__dict__.pop(WAITING, {}).items():
         if not _is_the_same(getattr(owner, name), plain):
-            listed = owner.get_submodule(f"{BEHIND}.{name}")
-            _begin_anew(weight_of(owner, name), listed, plain)
+            weight, listed = weight_of(owner, name), owner.get_submodule(f"{BEHIND}.{name}")
+            _require_reached(weight, name, plain)
+            _begin_anew(weight, listed, plain)
 
 
 def _is_the_same(now: Tensor, plain: Tensor) -> bool:
     """Whether the weight is there already: raw weights have digits that it does not tell."""
     given = plain.to(now.device, now.dtype)
     return now.shape == given.shape and torch.equal(now.detach(), given)
+
+
+def _require_reached(weight: RetrofittedWeight, name: str, plain: Tensor) -> None:
+    if not weight.reaches(plain.detach().to(weight.anchor.device)):
+        raise SourceError(
+            "E_WEIGHTS",
+            f"the weight {name} that is loaded has modes that {weight.told} does not reach",
+            hint="memaudit.fold(model) first, load, and retrofit again",
+            stage="retrofit",
+        )
 
 
 def _begin_anew(weight: RetrofittedWeight, listed: nn.Module, plain: Tensor) -> None:

@@ -13,8 +13,9 @@ from memaudit import registry
 from memaudit.errors import ArgumentError, clean
 from memaudit.reparam import AbstractReparam
 from memaudit.results import RefusedLayer
-from memaudit.retrofitting.dense import EigenForm, eigen_form
+from memaudit.retrofitting.dense import WORST_CONDITION, EigenForm, eigen_form
 from memaudit.retrofitting.diagonal import numbers_of, with_numbers
+from memaudit.retrofitting.form import reached
 from memaudit.retrofitting.reaching import decays, nearest_reached
 from memaudit.retrofitting.stepped import Stepped
 from memaudit.stored_decay import DenseDecay, DiagonalDecay
@@ -22,8 +23,6 @@ from memaudit.stored_decay import DenseDecay, DiagonalDecay
 if TYPE_CHECKING:
     from memaudit.stored_decay import StoredDecay
 
-#: Eigenvectors that are this nearly parallel lose too many digits.
-WORST_CONDITION = 1e6
 _SHOWN = 3
 
 
@@ -87,14 +86,13 @@ def _diagonal(decay: DiagonalDecay, order: Order) -> Plan | RefusedLayer:
     if form == decay.law:
         fact = f"it is stored in the form {form.name} already"
         return RefusedLayer(decay.layer, decay.cell, fact)
-    out = ~(form.contains(lam) & _held(form, lam))
+    out = ~reached(form, lam)
     plan = Plan(decay, form, lam.numel(), decay.law.name)
     if not bool(out.any()):
         return plan
     if not order.project:
         return RefusedLayer(decay.layer, decay.cell, _outside(form, lam[out], lam.numel()))
-    reached = nearest_reached(form, lam[out])
-    new = lam.masked_scatter(out, reached)
+    new = lam.masked_scatter(out, nearest_reached(form, lam[out]))
     inside = with_numbers(wide, decay.law.inverse(new), decay.part).to(stored.dtype)
     far = float((new - lam).abs().amax())
     return Plan(decay, form, lam.numel(), decay.law.name, int(out.sum()), far, inside)
@@ -114,7 +112,7 @@ def _dense(decay: DenseDecay, order: Order) -> Plan | RefusedLayer:
     if form.name == "direct":
         fact = "it is stored in the form direct already"
         return RefusedLayer(decay.layer, decay.cell, fact)
-    out = ~(form.contains(found.sizes) & _held(form, found.sizes))
+    out = ~reached(form, found.sizes)
     if not bool(out.any()):
         return Plan(decay, form, len(matrix), "direct", condition=worst)
     if not order.project:
@@ -132,11 +130,6 @@ def _rebuilt(decay: DenseDecay, stored: Tensor, found: EigenForm, sizes: Tensor)
     return decay.joined(decay.owner, matrix, rest).detach().to(stored.dtype)
 
 
-def _held(form: AbstractReparam, lam: Tensor) -> Tensor:
-    """What a stable form holds is stable; of others, nothing is asked."""
-    return decays(lam, form.time) if form.stable else torch.ones_like(lam, dtype=torch.bool)
-
-
 def _stepped(form: AbstractReparam, time: str) -> AbstractReparam | None:
     if time != "discrete" or form.time != "continuous":
         return None
@@ -150,8 +143,8 @@ def _outside(form: AbstractReparam, lam: Tensor, of: int) -> str:
     more = " …" if lam.numel() > _SHOWN else ""
     why = f", {unstable} of them not stable" if unstable else ""
     return (
-        f"{lam.numel()} of {of} modes are out of reach of {form.name}{why}: {shown}{more}; "
-        "project=True moves them inside"
+        f"{lam.numel()} of {of} modes are out of reach of {form.name}{why}: {shown}{more} in "
+        f"{form.time} time; project=True moves them inside"
     )
 
 

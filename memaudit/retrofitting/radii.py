@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,8 @@ EFFORT = Effort(
     atol=0.1,
 )
 STEPS = 64
+#: Seconds that two copies may take; a search needs some hundred.
+QUICK = 0.05
 
 
 class TooSlowError(SourceError):
@@ -56,10 +59,13 @@ def tolerance_radius(
         return None
     alone = _Only(trial.copies, tuple(only))
     together = _together(alone, trial)
-    if not together and not patient:
+    start = time.perf_counter()
+    _together(alone, trial)  # the first time something may be made that the second time is there
+    slow = time.perf_counter() - start > QUICK
+    if (slow or not together) and not patient:
         raise TooSlowError(
             "E_UNSUPPORTED",
-            "copies of this model run one after the other",
+            f"copies of this model {'take long' if together else 'run one after the other'}",
             hint="radius=True, or --radius, waits for them",
             stage="retrofit",
         )

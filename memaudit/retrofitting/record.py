@@ -6,10 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memaudit.errors import SourceError, clean
+from memaudit.loading.access import ACCESS
 from memaudit.results import RefusedLayer
 from memaudit.retrofitting.form_text import bad_record, number_read, number_said
 from memaudit.stored_decay import PARTS
 
+#: What no folder may ask for: access to files and code, and how a model is opened.
+NEVER_RECORDED = frozenset(
+    {*ACCESS, "source", "adapter", "device", "dtype", "revision", "progress", "restored"}
+)
 SCHEMA = 1
 KINDS = ("diagonal", "dense")
 #: What the original was written as.
@@ -119,9 +124,18 @@ class Record:
             refused=tuple(_refused(one) for one in _a(list, said, "refused")),
             source=_a(str, said, "source"),
             adapter=None if adapter is None else _a(str, said, "adapter"),
-            options=_a(dict, said, "options"),
+            options=_options(said),
             original=Original(**first),
         )
+
+
+def _options(said: Any) -> dict[str, Any]:
+    """The adapter's own options; what a source may do is for the user alone to say."""
+    found = _a(dict, said, "options")
+    odd = [name for name in found if name in NEVER_RECORDED]
+    if odd:
+        raise bad_record(f"sets the option {clean(odd[0], limit=60)!r}, which is the user's")
+    return found
 
 
 def _entry(key: str, said: Any) -> RawEntry:

@@ -49,13 +49,26 @@ def unswap(owner: nn.Module, name: str) -> None:
     trained = any(raw.requires_grad for raw in listed.parameters())
     with torch.no_grad():
         value = getattr(owner, name).detach().clone()
-    parametrize.remove_parametrizations(owner, name, leave_parametrized=True)
-    delattr(owner, name)
+    _take_away(owner, name)
     # By assignment: torch's recurrent layers take note of their weights by it.
     setattr(owner, name, nn.Parameter(value, requires_grad=trained))
     if not retrofitted_names(owner):
         forget_plain(owner)
         _reorder(owner)
+
+
+def _take_away(owner: nn.Module, name: str) -> None:
+    """Remove a parametrization from the owner alone: a copy of it has the same class."""
+    behind = owner.get_submodule("parametrizations")
+    assert isinstance(behind, nn.ModuleDict)
+    kind = type(owner)
+    del behind[name]
+    if len(behind):
+        own = {key: value for key, value in vars(kind).items() if key != name}
+        owner.__class__ = type(kind.__name__, kind.__bases__, own)  # type: ignore[assignment]
+    else:
+        delattr(owner, "parametrizations")
+        owner.__class__ = kind.__bases__[0]
 
 
 def _copied(owner: nn.RNNBase, memo: dict[int, Any]) -> nn.RNNBase:

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from memaudit_rnn.cells import CellWeights
 
 
+#: Shares of the candidate below this count as none.
+SHUT = 1e-4
+
+
 def gru_linearisation(weights: CellWeights, *, reset_first: bool = True) -> Tensor:
     """Diag(s(b_z)) (U_h Diag(s(b_r)) - I): the step minus the identity, linear at h = 0.
 
@@ -49,7 +53,8 @@ def gru_rest(stored: Tensor) -> Tensor:
 def gru_weight(owner: nn.Module, matrix: Tensor, rest: Tensor, *, end: str) -> Tensor:
     """The stored weight with that matrix as its step at rest: the inverse of the two above."""
     kept, added = _shares(owner, end, like=matrix)
-    candidate = (matrix - torch.diag(kept)) / added[:, None]
+    # A gate that training shuts must not make the weights behind it infinite.
+    candidate = (matrix - torch.diag(kept)) / added[:, None].clamp(min=SHUT)
     return torch.cat([rest.to(candidate.dtype), candidate])
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from memaudit.contracts import DenseDecay, NoDecay
 from memaudit.errors import clean
-from memaudit_rnn.linearisation import gru_matrix, gru_rest, gru_weight, least_share
+from memaudit_rnn.linearisation import SHUT, gru_matrix, gru_rest, gru_weight, least_share
 from memaudit_rnn.modules import recurrent_layers
 from memaudit_rnn.network import RecurrentNetwork
 from memaudit_rnn.retrofitted import is_retrofitted
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from memaudit.contracts import StoredDecay
 
-#: What a candidate adds to the step below this share of it is lost in rounding.
-SHUT = 1e-10
 LSTM = (
     "the cell of an LSTM decays by its forget gate, which the data decide: "
     "no weight stands for a mode"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import torch
@@ -36,6 +37,7 @@ def write_safetensors(
     try:
         with writing(path):
             save_file(_alone(tensors), path, metadata=dict(metadata or {}))
+            path.chmod(_usual_mode())  # the library writes for the owner alone
     except SafetensorError as error:
         raise MachineError(
             "E_DISK",
@@ -44,6 +46,12 @@ def write_safetensors(
             source=path,
             stage="write",
         ) from error
+
+
+def _usual_mode() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
 
 
 def _alone(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
