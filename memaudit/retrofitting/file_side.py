@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Roundings by which another machine may fold the same raw weights differently.
 ROUNDINGS, FEW_ROUNDINGS = 64.0, 4.0
+#: Products of larger weights overflow.
+LARGEST = 1e30
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,9 +103,13 @@ def _anchor(entry: RawEntry, raw: Mapping[str, Tensor], stored: Tensor) -> Tenso
         raise _disagreement(entry.key, "has no anchor")
     if not found.is_complex() and stored.is_complex() and found.shape[-1:] == (2,):
         found = torch.view_as_complex(found.double().contiguous())
-    if found.shape != stored.shape or not bool(torch.isfinite(found).all()):
+    # Finite in the dtype that it is to have: a cast may overflow.
+    anchor = found.to(stored.dtype)
+    if anchor.shape != stored.shape or not bool(torch.isfinite(anchor).all()):
         raise _disagreement(entry.key, "has an anchor that is not like it")
-    return found.to(stored.dtype)
+    if not bool((anchor.abs() <= LARGEST).all()):
+        raise _disagreement(entry.key, "has an anchor of numbers that no weight has")
+    return anchor
 
 
 def _owner(site: Site, key: str, stored: Tensor, tensors: Mapping[str, Tensor]) -> nn.Module:

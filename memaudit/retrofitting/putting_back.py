@@ -84,9 +84,10 @@ def _taken(tensors: Mapping[str, Tensor], key: str, end: str, now: Tensor) -> Te
         found.is_complex() or found.is_floating_point()
     ):
         raise _damaged(key, f"{end} has the dtype {found.dtype}")
-    if not bool(torch.isfinite(found).all()):
-        raise _damaged(key, f"{end} holds numbers that are not finite")
-    return found.detach().to(now.device, now.dtype, copy=True)
+    taken = found.detach().to(now.device, now.dtype, copy=True)
+    if not bool(torch.isfinite(taken).all()):
+        raise _damaged(key, f"{end} holds numbers that are not finite in {now.dtype}")
+    return taken
 
 
 def _require_same(weight: Any, entry: RawEntry) -> None:
@@ -117,7 +118,8 @@ def _require_shapes(
     wrong = [k for k in range(weight.count) if raw[f"raw{k}"].shape != kept[f"start{k}"].shape]
     fits = not wrong and kept["anchor"].shape == weight.anchor.shape
     if isinstance(weight, DenseWeight):
-        singles, pairs = len(kept["signs"]), kept["start1"].numel()
+        singles, pairs = kept["signs"].numel(), kept["start1"].numel()
+        fits = fits and kept["signs"].ndim == 1 and bool((kept["signs"].abs() == 1.0).all())
         size = singles + 2 * pairs
         square = (len(weight.basis),) * 2
         fits = fits and kept["start0"].shape == (singles + pairs,) and size == square[0]

@@ -103,7 +103,7 @@ class Record:
     @classmethod
     def from_dict(cls, said: dict[str, Any]) -> Record:
         """The record that plain values of a stranger spell, or a refusal."""
-        if said.get("schema") != SCHEMA:
+        if said.get("schema") != SCHEMA or type(said.get("schema")) is not int:
             raise SourceError(
                 "E_UNSUPPORTED",
                 f"the retrofit has schema {clean(said.get('schema'), limit=60)}, this memaudit "
@@ -147,6 +147,8 @@ def _entry(key: str, said: Any) -> RawEntry:
     if odd or (law is not None and not isinstance(law, dict)):
         raise bad_record(f"describes {clean(key, limit=120)!r} by what is no form")
     low, high = map(number_read, limits)
+    if not low <= high:
+        raise bad_record(f"holds {clean(key, limit=120)!r} inside of limits that are none")
     return RawEntry(key=key, form=_a(dict, said, "form"), law=law, limits=(low, high), **words)
 
 
