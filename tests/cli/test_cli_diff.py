@@ -72,7 +72,8 @@ def test_no_color_is_respected_where_colour_is_forced(saved, tmp_path):
     program = f"from memaudit.cli import main; main(['diff', {str(saved[0])!r}, {str(other)!r}])"
     told = []
     for more in ({}, {"NO_COLOR": "1"}):
-        variables = {**os.environ, "FORCE_COLOR": "1", "TERM": "xterm-256color", **more}
+        own = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+        variables = {**own, "FORCE_COLOR": "1", "TERM": "xterm-256color", **more}
         words = [sys.executable, "-c", program]
         done = subprocess.run(words, capture_output=True, text=True, env=variables)
         told.append(done.stdout)
