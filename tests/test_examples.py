@@ -7,6 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import torch
 from torch import nn
 
 import memaudit
@@ -14,8 +15,7 @@ from examples import benchmark_stability, draw_report, exact_memory
 
 
 def test_the_python_of_the_readme_runs(tmp_path, monkeypatch, capsys) -> None:
-    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```python\n(.*?)```", readme, flags=re.DOTALL)
+    block, _ = readme_blocks()
     monkeypatch.chdir(tmp_path)
     names = {"module": nn.GRU(2, 4), "f": lambda u: u.cumsum(1)}
     exec(compile(block, "README.md", "exec"), names)
@@ -25,6 +25,23 @@ def test_the_python_of_the_readme_runs(tmp_path, monkeypatch, capsys) -> None:
     assert stated is not None
     assert demo.horizon == int(stated[1])
     assert demo.half_life == pytest.approx(float(stated[2]), abs=0.05)
+
+
+def test_the_retrofit_of_the_readme_runs(tmp_path) -> None:
+    from tests.training.models import mamba, trainer
+
+    _, block = readme_blocks()
+    model = mamba()
+    before = model.state_dict()["backbone.layers.0.mixer.A_log"].clone()
+    names = {"torch": torch, "model": model, "trainer": trainer(model, tmp_path)}
+    exec(compile(block, "README.md", "exec"), names)
+    assert len(names["done"].layers) == 2
+    assert torch.equal(model.backbone.layers[0].mixer.A_log, before)
+
+
+def readme_blocks() -> list[str]:
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    return re.findall(r"```python\n(.*?)```", readme, flags=re.DOTALL)
 
 
 def test_a_report_is_drawn_as_a_picture_that_fetches_nothing(tmp_path) -> None:
