@@ -33,6 +33,14 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "best": "memaudit.reparams.best:Best",
         "heavytail": "memaudit.reparams.heavytail:Heavytail",
     },
+    "targets": {
+        "exp": "memaudit.targets.exponential:Exponential",
+        "poly": "memaudit.targets.polynomial:Polynomial",
+        "airy": "memaudit.targets.airy:Airy",
+        "shift": "memaudit.targets.shift:Shift",
+        "volterra": "memaudit.targets.volterra:Volterra",
+        "lotka-volterra": "memaudit.targets.lotka_volterra:LotkaVolterra",
+    },
     "findings": {
         "MA001": "memaudit.findings.partial_audit:PartialAudit",
         "MA002": "memaudit.findings.partly_covered:PartlyCovered",
@@ -83,6 +91,7 @@ ABSTRACT: Final[dict[str, tuple[str, ...]]] = {
     "queries": ("memaudit.contracts.AbstractQuery", "memaudit.token_query.AbstractTokenQuery"),
     "probes": ("memaudit.contracts.AbstractProbe",),
     "reparams": ("memaudit.reparam.AbstractReparam",),
+    "targets": ("memaudit.target.AbstractTarget",),
     "findings": ("memaudit.contracts.AbstractRule",),
     "reports": ("memaudit.contracts.AbstractReportFormat",),
 }

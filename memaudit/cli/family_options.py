@@ -23,8 +23,8 @@ TargetName = Annotated[
         metavar="NAME|FILE",
         envvar="MEMAUDIT_TARGET",
         show_envvar=False,
-        help="The functional that they approximate: exp:0.9, poly:1.1, or a file with a kernel "
-        "(default: the largest member).",
+        help="The functional that they approximate: exp:0.9, poly:1.1 or another of `memaudit list "
+        "targets`, or a file with a kernel (default: the largest member).",
     ),
 ]
 Ball = Annotated[

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 def list_plugins(
     kind: Annotated[
         str | None,
-        typer.Argument(help="adapters, queries, probes, reparams, findings, reports or demos."),
+        typer.Argument(
+            help="adapters, queries, probes, reparams, targets, findings, reports or demos."
+        ),
     ] = None,
     pattern: Annotated[
         str, typer.Argument(help="A name with the wildcards * and ?.", show_default=False)
@@ -26,7 +28,7 @@ def list_plugins(
     *,
     debug: Debug = False,
 ) -> None:
-    """List adapters, queries, probes, reparameterizations, findings, reports and demos.
+    """List adapters, queries, probes, reparameterizations, targets, findings, reports, demos.
 
     Of adapters and probes it shows the options as well, of reparams ranges, moduli and gradients,
     when they are asked for by name.

@@ -63,7 +63,8 @@ def family(
 
     E_m(beta) = sup over |theta' - theta_m| <= beta of ||H - H_m(.; theta')||, by `draws` random
     moves and `ascent` steps of gradient ascent (0 for none), with two seeds each. H is `target`:
-    "exp:0.9", "poly:1.1", a file with a kernel, or a function (B,T,D) -> (B,T,M); without one the
+    "exp:0.9", "poly:1.1" or another of `memaudit list targets`, a file with a kernel, or a
+    function (B,T,D) -> (B,T,M); without one the
     largest of at least three is the reference, and has no curve. `options` open the sources, as in
     `memaudit.load`. Ctrl-C raises `FamilyInterrupted`, which carries the partial report.
     """
@@ -102,7 +103,7 @@ def _measured(
     steps = min([steps, *limits])
     inputs = perturbing_inputs(members[0].subject, Setting(seed=seed), steps=steps)
     outputs = outputs_of(members, inputs)
-    against, members, reference = _reference(target, members, outputs, steps)
+    against, members, reference = _reference(target, members, outputs)
     trials = make_trials(members, reference, inputs, plan.norm)
     done: list[FamilyMember] = []
     try:
@@ -188,13 +189,13 @@ def _crossing(report: FamilyReport, small: FamilyMember, large: FamilyMember) ->
 
 
 def _reference(
-    target: Any, members: list[Member], outputs: int, steps: int
+    target: Any, members: list[Member], outputs: int
 ) -> tuple[Identity | None, list[Member], Target]:
     """What plays H, and the members that are left to be held against it."""
     subject = members[-1].subject
     if target is not None:
         width, pooled = subject.input_size or 1, subject.pooled
-        made = make_target(target, inputs=width, outputs=outputs, steps=steps, pooled=pooled)
+        made = make_target(target, inputs=width, outputs=outputs, pooled=pooled)
         return None, members, made
 
     def answer(inputs: Any) -> Any:

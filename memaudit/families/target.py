@@ -8,11 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memaudit.errors import ArgumentError, clean
+from memaudit.target import AbstractTarget
+from memaudit.targets.naming import known
+from memaudit.targets.naming import target as named
 
 if TYPE_CHECKING:
     import torch
 
-FORMS = "give exp:0.9, poly:1.1, or a file with a kernel (.npy, .txt, .csv)"
+FORMS = (
+    "give exp:0.9, poly:1.1 … (memaudit list targets), or a file with a kernel (.npy, .txt, .csv)"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,47 +30,41 @@ class Target:
 
 def check_target(target: Any) -> None:
     """Refuse what cannot be a target, before anything is opened."""
-    if target is None or callable(target):
+    if target is None or callable(target) or isinstance(target, AbstractTarget):
         return
     if not isinstance(target, str | Path) or not str(target).strip():
         raise ArgumentError(f"the target is {clean(target)!r}", hint=FORMS)
-    if _named(target) is None and not _is_file(Path(target)):
+    if known(target):
+        named(str(target))
+    elif not _is_file(Path(target)):
         raise ArgumentError(f"the target {clean(target)!r} is no name and no file", hint=FORMS)
-    if (named := _named(target)) is not None:
-        from memaudit.numerics.target_kernel import named_kernel
-
-        named_kernel(*named, 1)
 
 
-def make_target(target: Any, *, inputs: int, outputs: int, steps: int, pooled: bool) -> Target:
-    """The target of models that map `inputs` channels to `outputs`, for `steps` steps."""
-    from memaudit.loading.kernel_file import read_kernel
-    from memaudit.numerics.target_kernel import filtered, named_kernel, shaped_kernel
-
+def make_target(target: Any, *, inputs: int, outputs: int, pooled: bool) -> Target:
+    """The target of models that map `inputs` channels to `outputs`."""
     if callable(target):
         function: Any = target
         return Target(f"the function {clean(getattr(target, '__name__', 'target'))}", function)
     if pooled:
         raise ArgumentError(
-            "a kernel answers at every step, these models answer once per sequence",
+            "a target answers at every step, these models answer once per sequence",
             hint="give the target as a function (B,T,D) -> (B,M) in Python",
         )
-    named = _named(target)
-    values = (
-        read_kernel(Path(target).expanduser())
-        if named is None
-        else named_kernel(*named, steps).numpy()
-    )
-    kernel = shaped_kernel(values, outputs, inputs)
-    told = f"the kernel {clean(target)}" if named is None else f"the target {':'.join(named)}"
-    return Target(told, lambda u: filtered(u, kernel))
+    if isinstance(target, AbstractTarget) or known(target):
+        return _known_target(named(target) if isinstance(target, str) else target, inputs, outputs)
+    from memaudit.loading.kernel_file import read_kernel
+    from memaudit.numerics.target_kernel import filtered, shaped_kernel
+
+    kernel = shaped_kernel(read_kernel(Path(target).expanduser()), outputs, inputs)
+    return Target(f"the kernel {clean(target)}", lambda u: filtered(u, kernel))
 
 
-def _named(target: str | Path) -> tuple[str, str] | None:
-    from memaudit.numerics.target_kernel import NAMED
-
-    name, colon, number = str(target).partition(":")
-    return (name, number) if colon and name in NAMED and isinstance(target, str) else None
+def _known_target(target: AbstractTarget, inputs: int, outputs: int) -> Target:
+    if (inputs, outputs) != (target.inputs, target.outputs):
+        fact = f"the target {target} maps {target.inputs} inputs to {target.outputs} outputs"
+        hint = f"these models map {inputs} to {outputs}: give a kernel (T, {outputs}, {inputs})"
+        raise ArgumentError(fact, hint=f"{hint}, or a function in Python")
+    return Target(f"the target {target}", target.answer)
 
 
 def _is_file(path: Path) -> bool:

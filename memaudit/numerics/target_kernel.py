@@ -6,30 +6,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from memaudit.errors import ArgumentError, clean
+from memaudit.errors import ArgumentError
 from memaudit.numerics.linear.convolution import convolve
 
 if TYPE_CHECKING:
     import numpy as np
-
-#: name → what stands behind its colon.
-NAMED = {"exp": "rho(t) = a^t, as in exp:0.9", "poly": "rho(t) = (t+1)^-p, as in poly:1.1"}
-
-
-def named_kernel(name: str, number: str, steps: int) -> torch.Tensor:
-    """The kernel (T,) of `exp:a`, a^t, or of `poly:p`, (t+1)^-p."""
-    try:
-        value = float(number)
-    except ValueError:
-        value = float("nan")
-    good = -1 < value < 1 if name == "exp" else 0 < value <= 100
-    if not good:
-        hint = "a number between -1 and 1" if name == "exp" else "a positive number up to 100"
-        fact = f"the target {clean(name)}:{clean(number)} has no number that fits"
-        raise ArgumentError(fact, hint=f"give {hint}, as in {NAMED[name].rpartition(' ')[2]}")
-    t = torch.arange(steps, dtype=torch.float64)
-    return value**t if name == "exp" else (t + 1) ** -value
-
 
 def shaped_kernel(values: np.ndarray, outputs: int, inputs: int) -> torch.Tensor:
     """A kernel (T,), (T,M·D) or (T,M,D) as (T,M,D); refuses one of other widths."""

@@ -1,0 +1,1 @@
+"""Claims that practitioners make, one row a file."""

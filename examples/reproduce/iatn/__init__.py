@@ -1,0 +1,1 @@
+"""The inverse approximation paper (IATN), one row a file."""

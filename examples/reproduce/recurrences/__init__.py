@@ -1,0 +1,1 @@
+"""The paper on linear recurrences, one row a file."""

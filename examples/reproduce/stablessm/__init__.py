@@ -1,0 +1,1 @@
+"""StableSSM, one row a file."""

@@ -1,0 +1,1 @@
+"""The paper on universality of state-space models, one row a file."""

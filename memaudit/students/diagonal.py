@@ -1,0 +1,86 @@
+"""A diagonal linear recurrence whose modes stand behind any reparameterization."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from memaudit.errors import ArgumentError
+from memaudit.students.activations import activation as function_of
+from memaudit.students.forms import form_of
+
+if TYPE_CHECKING:
+    from memaudit.reparam import AbstractReparam
+
+
+class DiagonalStudent(nn.Module):
+    """x_t = lambda x_{t-1} + b u_t and y_t = c · act(x_t), with m real modes.
+
+    In discrete time lambda = f(raw). In continuous time f(raw) is a rate, held over a `step`:
+    lambda = exp(step f(raw)). The activation stands at the readout; "linear" leaves the student a
+    convolution. `modes` are those that it starts with; one that the form cannot reach is refused.
+    With a generator b and c are random, with b c ~ N(0, 1/m); without one they are zeros.
+    """
+
+    memaudit_roles = {"raw": "recurrent/diagonal", "b": "input/vector", "c": "readout/vector"}  # noqa: RUF012
+
+    def __init__(
+        self,
+        modes: Tensor,
+        *,
+        reparam: str | AbstractReparam = "direct",
+        time: str = "discrete",
+        step: float = 1.0,
+        activation: str = "linear",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        self.form = form_of(reparam, time=time)
+        self.parameterization = self.form.name
+        self.step_size = step
+        self.activation = activation
+        self._read = function_of(activation)
+        wanted = modes.detach().to(torch.float64)
+        lam = wanted if time == "discrete" else wanted.log() / step
+        if not bool((self.form.contains(lam) & lam.isfinite()).all()):
+            fact = f"{self.form.name} cannot reach all of these modes"
+            raise ArgumentError(fact, hint="give others, or a form with other constants")
+        self.raw = nn.Parameter(self.form.inverse(lam))
+        size = len(wanted)
+        self.b = nn.Parameter(torch.zeros(size, dtype=torch.float64))
+        self.c = nn.Parameter(torch.zeros(size, dtype=torch.float64))
+        if generator is not None:
+            with torch.no_grad():
+                self.b.normal_(0.0, 1.0, generator=generator)
+                self.c.normal_(0.0, size**-0.5, generator=generator)
+
+    def modes(self) -> Tensor:
+        """The eigenvalues (m,) of one step."""
+        lam = self.form.forward(self.raw)
+        return lam if self.form.time == "discrete" else torch.exp(self.step_size * lam)
+
+    def kernel(self, steps: int) -> Tensor:
+        """The kernel (T,) of a student with a linear readout."""
+        lags = torch.arange(steps, dtype=self.raw.dtype, device=self.raw.device)
+        return ((self.b * self.c)[:, None] * self.modes()[:, None] ** lags).sum(0)
+
+    def states(self, u: Tensor) -> Tensor:
+        """The states (B,T,m) under (B,T,1)."""
+        lags = torch.arange(u.shape[1], dtype=self.raw.dtype, device=self.raw.device)
+        fed = _convolved(u.mT, self.modes()[:, None] ** lags)  # (B,m,T)
+        return fed.mT * self.b
+
+    def forward(self, u: Tensor) -> Tensor:
+        """The answers (B,T,1) to (B,T,1)."""
+        if self.activation == "linear":
+            return _convolved(u.mT, self.kernel(u.shape[1])[None]).mT
+        return (self._read(self.states(u)) @ self.c)[..., None]
+
+
+def _convolved(u: Tensor, kernels: Tensor) -> Tensor:
+    """(B,K,T): the signal (B,1,T) under each of the kernels (K,T)."""
+    steps = u.shape[-1]
+    spectrum = torch.fft.rfft(u, n=2 * steps) * torch.fft.rfft(kernels, n=2 * steps)
+    return torch.fft.irfft(spectrum, n=2 * steps)[..., :steps]

@@ -1,0 +1,100 @@
+"""Training a student on a target: fresh random inputs, Adam, and every loss kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from memaudit.errors import ArgumentError, clean, nearest
+from memaudit.numerics.signals import seeded
+from memaudit.target import AbstractTarget
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    Answer = Callable[[Tensor], Tensor]
+
+OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What became of a training run.
+
+    `losses` has the mean square error of every update, before the update was made. A run whose loss
+    is not finite ends there: `diverged_at` is that update, None for a run that went well.
+    `reached` is the first update whose loss was at most the goal `until`, None when none was.
+    """
+
+    losses: np.ndarray
+    reached: int | None
+    diverged_at: int | None
+
+    @property
+    def last(self) -> float:
+        """The last loss, a median over a hundredth of the run; infinite when it diverged."""
+        if self.diverged_at is not None:
+            return float("inf")
+        return float(np.median(self.losses[-max(1, len(self.losses) // 100) :]))
+
+
+def fit(
+    student: nn.Module,
+    target: AbstractTarget | Answer | str,
+    *,
+    updates: int = 300,
+    length: int = 100,
+    batch: int = 128,
+    lr: float | None = 0.01,
+    optimizer: str = "adam",
+    groups: list[dict[str, Any]] | None = None,
+    until: float | None = None,
+    seed: int = 0,
+    watch: Callable[[int, float, nn.Module], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Fit:
+    """Train a student in place on a target, on white Gaussian inputs made anew for every update.
+
+    `target` is the text of one (poly:1.1), an AbstractTarget, or a function (B,T,D) -> (B,T,M).
+    `groups` are parameter groups, in the place of all parameters with one `lr`. `until` is a loss
+    at which training ends. `watch` is told the update, the loss and the student after the gradient
+    was computed, before the weights move. The same seed gives the same run.
+    """
+    found = _found(target)
+    answer = found.answer if isinstance(found, AbstractTarget) else found
+    if optimizer not in OPTIMIZERS:
+        hint = nearest(optimizer, OPTIMIZERS)
+        raise ArgumentError(f"unknown optimizer {clean(optimizer)!r}", hint=hint)
+    trained = groups or [p for p in student.parameters() if p.requires_grad]
+    stepping = OPTIMIZERS[optimizer](trained, **({} if lr is None else {"lr": lr}))
+    draw, width = seeded(seed), getattr(found, "inputs", 1)
+    like = next(student.parameters())
+    losses: list[float] = []
+    for update in range(updates):
+        noise = torch.randn(batch, length, width, generator=draw, dtype=torch.float64)
+        u = noise.to(like.device, like.dtype)
+        with torch.enable_grad():
+            loss = (student(u) - answer(u).to(like)).square().mean()
+            stepping.zero_grad()
+            loss.backward()
+        losses.append(float(loss.detach()))
+        if not np.isfinite(losses[-1]):
+            return Fit(np.array(losses[:-1]), None, update)
+        if watch is not None:
+            watch(update, losses[-1], student)
+        if until is not None and losses[-1] <= until:
+            return Fit(np.array(losses), update, None)
+        stepping.step()
+        if progress is not None:
+            progress(update + 1, updates)
+    return Fit(np.array(losses), None, None)
+
+
+def _found(target: AbstractTarget | Answer | str) -> AbstractTarget | Answer:
+    from memaudit.targets.naming import target as named
+
+    return named(target) if isinstance(target, str) else target
