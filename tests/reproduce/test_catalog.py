@@ -1,0 +1,31 @@
+"""Rows are found by every name that a reader of the papers would use."""
+
+import pytest
+
+from examples.reproduce import catalog
+
+
+@pytest.mark.parametrize("name", catalog.names())
+def test_a_row_is_found_by_its_whole_name(name: str) -> None:
+    assert name in catalog.chosen([name])
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        ("I-001", "I-001"),
+        ("V-1", "V-1"),
+        ("I-F10", "I-F10a-h"),
+        ("I-eq120", "I-eq4/120/127"),
+        ("U-P3.12", "U-P3.11/12, Thm3.13"),
+        ("O-F2", "O-F1-F4"),
+        ("o-f8", "O-F7/F8"),
+    ],
+)
+def test_a_part_of_a_name_finds_its_row(word: str, name: str) -> None:
+    assert catalog.chosen([word]) == (name,)
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="no row"):
+        catalog.chosen(["X-1"])
