@@ -18,6 +18,7 @@ def test_a_row_is_found_by_its_whole_name(name: str) -> None:
         ("I-F10", "I-F10a-h"),
         ("I-eq120", "I-eq4/120/127"),
         ("U-P3.12", "U-P3.11/12, Thm3.13"),
+        ("U-P3.9", "U-P3.6/3.9"),
         ("O-F2", "O-F1-F4"),
         ("o-f8", "O-F7/F8"),
     ],
