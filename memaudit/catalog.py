@@ -21,6 +21,7 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "stability": "memaudit.probes.stability:Stability",
         "precision": "memaudit.probes.precision:Precision",
         "gradient": "memaudit.probes.gradient:Gradient",
+        "recall": "memaudit.probes.recall:Recall",
     },
     "reparams": {
         "direct": "memaudit.reparams.direct:Direct",
@@ -34,8 +35,8 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "heavytail": "memaudit.reparams.heavytail:Heavytail",
     },
     "targets": {
-        "exp": "memaudit.targets.exponential:Exponential",
-        "poly": "memaudit.targets.polynomial:Polynomial",
+        "exp": "memaudit.targets.exp:Exp",
+        "poly": "memaudit.targets.poly:Poly",
         "airy": "memaudit.targets.airy:Airy",
         "shift": "memaudit.targets.shift:Shift",
         "volterra": "memaudit.targets.volterra:Volterra",

@@ -20,6 +20,7 @@ from memaudit.stored_decay import DenseDecay as DenseDecay
 from memaudit.stored_decay import DiagonalDecay as DiagonalDecay
 from memaudit.stored_decay import NoDecay as NoDecay
 from memaudit.stored_decay import StoredDecay as StoredDecay
+from memaudit.target import AbstractTarget as AbstractTarget
 from memaudit.token_query import AbstractTokenQuery as AbstractTokenQuery
 from memaudit.token_query import Circumstances as Circumstances
 from memaudit.token_query import TokenReadings as TokenReadings

@@ -11,10 +11,11 @@ import torch
 from torch import nn
 
 import memaudit
-from examples.family import SIZES, Modes, fitted, main
+from examples.family import SIZES, TARGETS, main
 from memaudit.errors import ArgumentError, SourceError
 from memaudit.families.audit import FamilyInterrupted, judged
 from memaudit.numerics import crossings
+from memaudit.students import DiagonalStudent, fitted
 from tests.reports.handmade_family import family_report, member
 
 #: The grid of IATN Fig. 1 as far as a curve is below the size of the target.
@@ -26,13 +27,13 @@ BRIEF = {"betas": [0.01, 0.1], "draws": 2, "ascent": 0, "steps": 16}
 def modes(*values, form="direct", amplitudes=None):
     made = torch.tensor(values, dtype=torch.float64)
     size = torch.ones_like(made) if amplitudes is None else torch.tensor(amplitudes).double()
-    return memaudit.wrap(Modes(made, size, form), input_size=1)
+    student = DiagonalStudent(made, amplitudes=size, reparam=form)
+    return memaudit.wrap(student, input_size=1)
 
 
 def figure(target, form, *, steps=400):
-    members = [
-        memaudit.wrap(fitted(target, m, form=form, steps=steps), input_size=1) for m in SIZES
-    ]
+    given = {"reparam": form, "largest": TARGETS[target], "steps": steps}
+    members = [memaudit.wrap(fitted(target, m, **given), input_size=1) for m in SIZES]
     return memaudit.family(members, target=target, betas=FIGURE, draws=10, steps=steps)
 
 

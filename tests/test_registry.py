@@ -22,6 +22,7 @@ CONTRACTS = {
     "queries": (contracts.AbstractQuery, contracts.AbstractTokenQuery),
     "probes": contracts.AbstractProbe,
     "reparams": contracts.AbstractReparam,
+    "targets": contracts.AbstractTarget,
     "findings": contracts.AbstractRule,
     "reports": contracts.AbstractReportFormat,
 }

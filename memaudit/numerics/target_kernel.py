@@ -12,6 +12,7 @@ from memaudit.numerics.linear.convolution import convolve
 if TYPE_CHECKING:
     import numpy as np
 
+
 def shaped_kernel(values: np.ndarray, outputs: int, inputs: int) -> torch.Tensor:
     """A kernel (T,), (T,M·D) or (T,M,D) as (T,M,D); refuses one of other widths."""
     kernel = torch.as_tensor(values, dtype=torch.float64)

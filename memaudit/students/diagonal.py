@@ -21,7 +21,8 @@ class DiagonalStudent(nn.Module):
     In discrete time lambda = f(raw). In continuous time f(raw) is a rate, held over a `step`:
     lambda = exp(step f(raw)). The activation stands at the readout; "linear" leaves the student a
     convolution. `modes` are those that it starts with; one that the form cannot reach is refused.
-    With a generator b and c are random, with b c ~ N(0, 1/m); without one they are zeros.
+    `amplitudes` a (m,) set b c = a, with |b| = |c|; else they are random with a generator, b ~
+    N(0, 1) and c ~ N(0, 1/m), and zeros without one.
     """
 
     memaudit_roles = {"raw": "recurrent/diagonal", "b": "input/vector", "c": "readout/vector"}  # noqa: RUF012
@@ -34,6 +35,7 @@ class DiagonalStudent(nn.Module):
         time: str = "discrete",
         step: float = 1.0,
         activation: str = "linear",
+        amplitudes: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -47,14 +49,11 @@ class DiagonalStudent(nn.Module):
         if not bool((self.form.contains(lam) & lam.isfinite()).all()):
             fact = f"{self.form.name} cannot reach all of these modes"
             raise ArgumentError(fact, hint="give others, or a form with other constants")
-        self.raw = nn.Parameter(self.form.inverse(lam))
-        size = len(wanted)
-        self.b = nn.Parameter(torch.zeros(size, dtype=torch.float64))
-        self.c = nn.Parameter(torch.zeros(size, dtype=torch.float64))
-        if generator is not None:
-            with torch.no_grad():
-                self.b.normal_(0.0, 1.0, generator=generator)
-                self.c.normal_(0.0, size**-0.5, generator=generator)
+        # A copy: the identity would train the tensor of whoever called.
+        self.raw = nn.Parameter(self.form.inverse(lam).clone())
+        self.b = nn.Parameter(torch.zeros_like(wanted))
+        self.c = nn.Parameter(torch.zeros_like(wanted))
+        self._start(amplitudes, generator)
 
     def modes(self) -> Tensor:
         """The eigenvalues (m,) of one step."""
@@ -77,6 +76,16 @@ class DiagonalStudent(nn.Module):
         if self.activation == "linear":
             return _convolved(u.mT, self.kernel(u.shape[1])[None]).mT
         return (self._read(self.states(u)) @ self.c)[..., None]
+
+    @torch.no_grad()
+    def _start(self, amplitudes: Tensor | None, generator: torch.Generator | None) -> None:
+        if amplitudes is not None:
+            size = amplitudes.to(self.b).abs().sqrt()
+            self.b.copy_(size)
+            self.c.copy_(size * amplitudes.sign())
+        elif generator is not None:
+            self.b.normal_(0.0, 1.0, generator=generator)
+            self.c.normal_(0.0, len(self.c) ** -0.5, generator=generator)
 
 
 def _convolved(u: Tensor, kernels: Tensor) -> Tensor:

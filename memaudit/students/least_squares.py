@@ -38,8 +38,4 @@ def fitted(
     kernel = goal.kernel(steps)  # type: ignore[attr-defined]
     wanted = torch.cat([kernel, torch.zeros(size, dtype=torch.float64)])
     amplitudes = torch.linalg.lstsq(table, wanted[:, None]).solution[:, 0]
-    student = DiagonalStudent(modes, reparam=reparam)
-    with torch.no_grad():
-        student.b.copy_(amplitudes.abs().sqrt())
-        student.c.copy_(amplitudes.sign() * amplitudes.abs().sqrt())
-    return student
+    return DiagonalStudent(modes, reparam=reparam, amplitudes=amplitudes)

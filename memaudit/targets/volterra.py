@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 
 from memaudit.target import AbstractTarget
-from memaudit.targets.exponential import Exponential
+from memaudit.targets.exp import Exp
 from memaudit.targets.naming import check_number
 
 
@@ -33,5 +33,5 @@ class Volterra(AbstractTarget):
 
     def answer(self, inputs: torch.Tensor) -> torch.Tensor:
         # The kernel of order two is a product, so its double sum is the square of one sum.
-        square = Exponential(self.second).answer(inputs).square()
-        return Exponential(self.first).answer(inputs) + self.gain * square
+        square = Exp(self.second).answer(inputs).square()
+        return Exp(self.first).answer(inputs) + self.gain * square

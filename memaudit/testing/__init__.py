@@ -12,6 +12,7 @@ from memaudit.testing.reparam import check_reparam
 from memaudit.testing.report_format import check_report_format
 from memaudit.testing.rule import check_rule
 from memaudit.testing.samples import sample_reports
+from memaudit.testing.target import check_target
 from memaudit.testing.token_query import check_token_query
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "check_reparam",
     "check_report_format",
     "check_rule",
+    "check_target",
     "check_token_query",
     "sample_reports",
 ]

@@ -13,7 +13,7 @@ from memaudit.targets.naming import check_number
 
 
 @dataclass(frozen=True, slots=True)
-class Polynomial(AbstractKernelTarget):
+class Poly(AbstractKernelTarget):
     """rho(t) = step (step·t + 1)^-power: (s + 1)^-power in steps of the continuous time s."""
 
     name: ClassVar[str] = "poly"

@@ -12,7 +12,7 @@ from memaudit.targets.naming import check_number
 
 
 @dataclass(frozen=True, slots=True)
-class Exponential(AbstractKernelTarget):
+class Exp(AbstractKernelTarget):
     """rho(t) = base^t."""
 
     name: ClassVar[str] = "exp"
