@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,7 @@ def fit(
     updates: int = 300,
     length: int = 100,
     batch: int = 128,
+    samples: int | None = None,
     lr: float | None = 0.01,
     optimizer: str = "adam",
     groups: list[dict[str, Any]] | None = None,
@@ -60,6 +61,8 @@ def fit(
     """Train a student in place on a target, on white Gaussian inputs made anew for every update.
 
     `target` is the text of one (poly:1.1), an AbstractTarget, or a function (B,T,D) -> (B,T,M).
+    With `samples` there are that many inputs, and every epoch has them all in another order. A
+    student with a method `unrolled`, a faster `forward` for training, is trained by it.
     `groups` are parameter groups, in the place of all parameters with one `lr`. `until` is a loss
     at which training ends. `watch` is told the update, the loss and the student after the gradient
     was computed, before the weights move. The same seed gives the same run.
@@ -71,14 +74,13 @@ def fit(
         raise ArgumentError(f"unknown optimizer {clean(optimizer)!r}", hint=hint)
     trained = groups or [p for p in student.parameters() if p.requires_grad]
     stepping = OPTIMIZERS[optimizer](trained, **({} if lr is None else {"lr": lr}))
-    draw, width = seeded(seed), getattr(found, "inputs", 1)
-    like = next(student.parameters())
+    like, run = next(student.parameters()), getattr(student, "unrolled", student)
+    shape = batch, length, getattr(found, "inputs", 1)
+    pairs = _pairs(answer, shape, samples, seeded(seed), like)
     losses: list[float] = []
-    for update in range(updates):
-        noise = torch.randn(batch, length, width, generator=draw, dtype=torch.float64)
-        u = noise.to(like.device, like.dtype)
+    for update, (u, wanted) in zip(range(updates), pairs, strict=False):
         with torch.enable_grad():
-            loss = (student(u) - answer(u).to(like)).square().mean()
+            loss = (run(u) - wanted).square().mean()
             stepping.zero_grad()
             loss.backward()
         losses.append(float(loss.detach()))
@@ -92,6 +94,29 @@ def fit(
         if progress is not None:
             progress(update + 1, updates)
     return Fit(np.array(losses), None, None)
+
+
+def _pairs(
+    answer: Answer,
+    shape: tuple[int, int, int],
+    samples: int | None,
+    draw: torch.Generator,
+    like: Tensor,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Inputs with the answers that are wanted, without end."""
+
+    def made(count: int) -> tuple[Tensor, Tensor]:
+        noise = torch.randn(count, *shape[1:], generator=draw, dtype=torch.float64)
+        u = noise.to(like.device, like.dtype)
+        with torch.no_grad():
+            return u, answer(u).to(like)
+
+    while samples is None:
+        yield made(shape[0])
+    inputs, answers = made(samples)
+    while True:
+        for rows in torch.randperm(samples, generator=draw).split(shape[0]):
+            yield inputs[rows], answers[rows]
 
 
 def _found(target: AbstractTarget | Answer | str) -> AbstractTarget | Answer:
