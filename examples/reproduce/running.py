@@ -26,7 +26,8 @@ def run_row(name: str, out: Path, *, quick: bool, seed: int, tick: Tick | None =
     try:
         outcome = row.run(effort)
     except DataUnavailable as missing:
-        return records.write_not_run(out, row, effort, str(missing))
+        told = f"{missing.reason}; {missing.hint}"
+        return records.write_not_run(out, row, effort, told)
     return records.write(out, row, effort, outcome, time.perf_counter() - began)
 
 
