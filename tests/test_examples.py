@@ -15,7 +15,7 @@ from examples import benchmark_stability, draw_report, exact_memory
 
 
 def test_the_python_of_the_readme_runs(tmp_path, monkeypatch, capsys) -> None:
-    block, _ = readme_blocks()
+    block, _, _ = readme_blocks()
     monkeypatch.chdir(tmp_path)
     names = {"module": nn.GRU(2, 4), "f": lambda u: u.cumsum(1)}
     exec(compile(block, "README.md", "exec"), names)
@@ -30,13 +30,22 @@ def test_the_python_of_the_readme_runs(tmp_path, monkeypatch, capsys) -> None:
 def test_the_retrofit_of_the_readme_runs(tmp_path) -> None:
     from tests.training.models import mamba, trainer
 
-    _, block = readme_blocks()
+    _, block, _ = readme_blocks()
     model = mamba()
     before = model.state_dict()["backbone.layers.0.mixer.A_log"].clone()
     names = {"torch": torch, "model": model, "trainer": trainer(model, tmp_path)}
     exec(compile(block, "README.md", "exec"), names)
     assert len(names["done"].layers) == 2
     assert torch.equal(model.backbone.layers[0].mixer.A_log, before)
+
+
+def test_the_students_of_the_readme_are_trained() -> None:
+    _, _, block = readme_blocks()
+    names = {"memaudit": memaudit}
+    exec(compile(block, "README.md", "exec"), names)
+    assert names["run"].diverged_at is None
+    assert names["run"].last < names["run"].losses[0]
+    assert [member.size for member in names["family"].members] == [2, 4, 8]
 
 
 def readme_blocks() -> list[str]:
