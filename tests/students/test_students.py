@@ -98,6 +98,13 @@ def test_least_squares_meet_a_kernel_that_they_can_reach():
     )
 
 
+@pytest.mark.parametrize("size", [32, 64, 80])
+def test_least_squares_never_leave_more_than_they_started_with(size):
+    kernel = target("shift:10").kernel(64)
+    student = fitted("shift:10", size, ridge=0.0, steps=64)
+    assert (student.kernel(64) - kernel).norm() < 0.5 * kernel.norm()
+
+
 def test_training_repeats_falls_and_is_told():
     seen: list[int] = []
     runs = []
