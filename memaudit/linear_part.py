@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 class AbstractLinearPart(ABC):
     """A causal linear time-invariant layer inside a model, with its exact kernel.
 
-    Law: with u (B,T,D), respond(u)[:, t] is the sum over s of kernel(s) applied to u[:, t - s].
+    Laws: with u (B,T,D), respond(u)[:, t] is the sum over s of kernel(s) applied to u[:, t - s].
+    A layer that shows its state has one A and one C, for all s, with reach(s + 1) = A reach(s) and,
+    from s = 1 on, where the input itself is no longer heard, kernel(s) = Re(C reach(s)).
     """
 
     #: Inputs D.
@@ -27,3 +29,12 @@ class AbstractLinearPart(ABC):
     @abstractmethod
     def respond(self, u: torch.Tensor) -> torch.Tensor:
         """The layer run as the model runs it, on (B,T,D): (B,T,M), or (B,T,C,D) of a bank."""
+
+    def reach(self, start: int, stop: int) -> torch.Tensor | None:
+        """The states A^s B that are left s steps after a unit impulse, s = start..stop-1: (L,N,D).
+
+        Real or complex, in float64. Of a bank, N are the entries of the state that input d alone
+        feeds. None for a layer that keeps its state to itself.
+        """
+        del start, stop
+        return None

@@ -88,3 +88,50 @@ def test_the_check_of_an_adapter_looks_at_its_linear_layers():
     testing.check_adapter(with_layer(lambda dtype: scalar(0.9, dtype=dtype)), "demo:gru")
     with pytest.raises(AssertionError, match="answer to an impulse"):
         testing.check_adapter(with_layer(lambda dtype: wrong), "demo:gru")
+
+
+class Shown(MatrixPart):
+    """A layer that shows its state, multiplied by `gain` from the tenth lag on."""
+
+    gain, dtype = 1.0, torch.float64
+
+    def reach(self, start, stop):
+        lags = range(start, stop)
+        found = [torch.linalg.matrix_power(self.a, s) @ self.b for s in lags]
+        scale = torch.tensor([self.gain if s >= 10 else 1.0 for s in lags]).double()
+        return (scale[:, None, None] * torch.stack(found)).to(self.dtype)
+
+
+def shown(**members):
+    """A rotation with that state, and with other members."""
+    made = rotation(0.9, 0.3)
+    return type("Other", (Shown,), members)(made.a, made.b, made.c)
+
+
+def unlike(self, start, stop):
+    lags = torch.arange(start, stop, dtype=torch.float64)
+    return 0.5 ** lags[:, None, None].expand(-1, 1, 2)
+
+
+def from_zero(self, start, stop):
+    return Shown.reach(self, 0, stop - start)
+
+
+def test_an_honest_layer_that_shows_its_state_passes():
+    testing.check_linear_part(shown())
+
+
+@pytest.mark.parametrize(
+    ("members", "told"),
+    [
+        ({"gain": 1.1}, "from a matrix that moves them"),
+        ({"dtype": torch.float32}, "the states are of torch.float32"),
+        ({"reach": from_zero}, "the states 5 to 10 asked alone are off by"),
+        ({"reach": unlike}, "from any readout of the states"),
+        ({"reach": lambda self, a, b: torch.zeros(b - a, 2, 3).double()}, "has the shape"),
+        ({"reach": lambda self, a, b: torch.full((b - a, 2, 2), torch.nan).double()}, "not finite"),
+    ],
+)
+def test_a_wrong_state_is_found(members, told):
+    with pytest.raises(AssertionError, match=told):
+        testing.check_linear_part(shown(**members))

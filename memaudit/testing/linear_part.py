@@ -6,6 +6,7 @@ import torch
 
 from memaudit.contracts import AbstractLinearPart
 from memaudit.numerics.closed_form import answer_of, size_of, tolerance_of
+from memaudit.numerics.recall.reaching import numbers_of
 from memaudit.testing.law import draw, must
 
 #: Steps of the test sequences, and a stretch of lags from their middle.
@@ -26,6 +27,7 @@ def check_linear_part(part: AbstractLinearPart, *, dtype: torch.dtype = torch.fl
         off = _apart(part.kernel(start, stop), kernel[start:stop])
         must(off <= limit, f"the lags {start} to {stop - 1} asked alone are off by {off:.2g}")
         _check_run(part, kernel, dtype)
+        _check_state(part, dtype)
 
 
 def _kernel(part: AbstractLinearPart) -> torch.Tensor:
@@ -59,6 +61,49 @@ def _check_run(part: AbstractLinearPart, kernel: torch.Tensor, dtype: torch.dtyp
         off <= limit * float(sizes.sum()),
         f"the answer is off by {off:.2g} from what the kernel sums up to",
     )
+
+
+def _check_state(part: AbstractLinearPart, dtype: torch.dtype) -> None:
+    """A state, where it is shown, moves by one matrix, and one readout of it is the kernel."""
+    trial = part.reach(0, 1)
+    if trial is None:
+        return
+    right = trial.ndim == 3 and (len(trial), trial.shape[2]) == (1, part.width)
+    must(right, f"reach(0, 1) has the shape {tuple(trial.shape)}")
+    must(trial.dtype in (torch.float64, torch.complex128), f"the states are of {trial.dtype}")
+    # More equations than numbers in the state: else some A and C fit anything.
+    steps = STEPS + 2 * numbers_of(trial) // (1 if part.banked else part.width)
+    (start, stop), whole = MIDDLE, part.reach(0, steps)
+    assert whole is not None
+    must(bool(torch.isfinite(whole).all()), f"the states are not finite within {steps} lags")
+    alone = part.reach(start, stop)
+    must(alone is not None and alone.shape == whole[start:stop].shape, "reach forgets its lags")
+    assert alone is not None
+    limit = tolerance_of(dtype, steps)
+    off, size = float((alone - whole[start:stop]).abs().amax()), float(whole.abs().amax())
+    must(off <= limit * size, f"the states {start} to {stop - 1} asked alone are off by {off:.2g}")
+    states = _by_lag(whole, banked=part.banked)
+    off = _unfitted(states[:, :-1], states[:, 1:])
+    must(off <= limit * size, f"the states are off by {off:.2g} from a matrix that moves them")
+    kernel = part.kernel(0, steps).to("cpu", torch.float64)
+    heard = _by_lag(kernel, banked=part.banked)
+    off, size = _unfitted(states[:, 1:], heard[:, 1:]), float(kernel.abs().amax())
+    must(off <= limit * size, f"the kernel is off by {off:.2g} from any readout of the states")
+
+
+def _by_lag(values: torch.Tensor, *, banked: bool) -> torch.Tensor:
+    """(H,L,n,D) of a whole layer, H = 1, or of the H inputs of a bank, D = 1; real parts first."""
+    parts = [values.real, values.imag] if values.is_complex() else [values]
+    real = torch.cat(parts, dim=1).detach().to("cpu", torch.float64)
+    return real.permute(2, 0, 1).unsqueeze(-1) if banked else real.unsqueeze(0)
+
+
+def _unfitted(known: torch.Tensor, wanted: torch.Tensor) -> float:
+    """What is left of `wanted` (H,L,m,D) beside the best matrices times `known` (H,L,n,D)."""
+    rows, targets = (v.mT.flatten(1, 2) for v in (known, wanted))
+    left, values, _ = torch.linalg.svd(rows, full_matrices=False)
+    basis = left * (values > 1e-14 * values[:, :1]).unsqueeze(1)
+    return float((targets - basis @ (basis.mT @ targets)).abs().amax())
 
 
 def convolved(kernel: torch.Tensor, u: torch.Tensor, *, banked: bool) -> torch.Tensor:

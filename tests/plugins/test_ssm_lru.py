@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from safetensors.torch import save_file
 import memaudit
 from memaudit import testing
 from memaudit.errors import SourceError
+from memaudit.numerics.recall import condition, vandermonde
 from memaudit_ssm.layers.lru import FORMS, LRU
 from memaudit_ssm.opening.building import cast
 from tests.plugins import flax_models as flax
@@ -75,6 +78,32 @@ def test_a_new_layer_starts_between_its_radii_and_is_normalised():
     assert size.min() >= 0.6 - 1e-6
     assert size.max() <= 0.9 + 1e-6
     torch.testing.assert_close(layer.gamma_log.exp().square(), 1 - size.square())
+
+
+def test_a_new_layer_is_uniform_on_its_ring():
+    layer = LRU(1, 5000, radii=(0.6, 0.9), generator=seeded())
+    modes = layer.modes().detach().to(torch.complex128)
+    even = torch.linspace(0, 1, 5000, dtype=torch.float64)
+    area = (modes.abs().square() - 0.36) / (0.81 - 0.36)
+    turns = (modes.angle() / math.tau) % 1.0
+    for values in (area, turns):
+        # Kolmogorov: beyond 1.95 / sqrt(n) one uniform sample in a thousand.
+        assert float((values.sort().values - even).abs().max()) < 1.95 / math.sqrt(5000)
+
+
+def test_roots_of_unity_are_perfectly_conditioned():
+    layer = LRU(3, 64, roots=True, generator=seeded())
+    assert all(bool(p.isfinite().all()) for p in layer.parameters())
+    assert condition(vandermonde(layer.modes().detach(), 64)) == pytest.approx(1.0, abs=1e-3)
+    assert float(layer.modes().detach().abs().max()) < 1.0
+    inner = LRU(3, 64, roots=True, radii=(0.0, 0.5), generator=seeded())
+    torch.testing.assert_close(inner.modes().detach().abs(), torch.full((64,), 0.5))
+
+
+def test_a_ring_without_width_on_the_circle_stays_finite_and_stable():
+    layer = LRU(3, 64, radii=(1.0, 1.0), generator=seeded())
+    assert all(bool(p.isfinite().all()) for p in layer.parameters())
+    assert float(layer.modes().detach().abs().max()) < 1.0
 
 
 def test_a_layer_without_a_generator_waits_for_its_weights():

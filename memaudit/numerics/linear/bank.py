@@ -11,7 +11,7 @@ from torch import Tensor
 from memaudit.numerics.linear.chunks import Tables, chunk_size, run_in_chunks
 from memaudit.numerics.linear.convolution import convolve
 from memaudit.numerics.linear.light import bank_kernel, banked
-from memaudit.numerics.linear.numbers import as_complex, real_part
+from memaudit.numerics.linear.numbers import as_complex, in_double, real_part
 from memaudit.numerics.linear.powers import giant_steps, krylov, power, powers
 from memaudit.numerics.linear.system import System
 
@@ -54,6 +54,12 @@ class Bank(System):
             moved = weights * power(self.eigenvalues, at)
             found.append(real_part(torch.einsum("chn,hnl->lch", moved, small[..., :n])))
         return _with_direct(torch.cat(found), self.direct, start)
+
+    def reach(self, start: int, stop: int) -> Tensor:
+        """The states (L,N,H) after an impulse in every input."""
+        modes = in_double(self.eigenvalues)
+        moved = powers(modes, max(0, stop - start)) * power(modes, start).unsqueeze(-1)
+        return (moved * in_double(self.inputs).unsqueeze(-1)).permute(2, 1, 0)
 
     def convolve(self, u: Tensor) -> Tensor:
         """(B,T,C,H) by FFT."""
@@ -134,6 +140,13 @@ class DenseBank(System):
             found.append(real_part(torch.einsum("hcn,hnl->lch", row, small[..., :n])))
             row = row @ stride
         return _with_direct(torch.cat(found), self.direct, start)
+
+    def reach(self, start: int, stop: int) -> Tensor:
+        """The states (L,N,H) after an impulse in every input."""
+        matrix = in_double(self.matrix)
+        first = torch.linalg.matrix_power(matrix, start) @ in_double(self.inputs).unsqueeze(-1)
+        found = krylov(matrix, first.squeeze(-1), max(0, stop - start))
+        return found.permute(2, 1, 0)
 
     def convolve(self, u: Tensor) -> Tensor:
         """(B,T,C,H) by FFT."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from memaudit.numerics.linear.modal import Modal
-from memaudit.numerics.linear.numbers import as_complex, real_part
+from memaudit.numerics.linear.numbers import as_complex, in_double, real_part
 from memaudit.numerics.linear.powers import giant_steps
 from memaudit.numerics.linear.system import System
 
@@ -49,7 +49,7 @@ class Dense(System):
         if not pieces:
             return real_part(self.readout.new_zeros(0, outputs, width))
         size = max(n for _, n in pieces)
-        small = self._reached(size)
+        small = _reached(self.matrix, self.inputs, size)
         stride = torch.linalg.matrix_power(self.matrix, size)
         row = self.readout @ torch.linalg.matrix_power(self.matrix, start)
         found: list[Tensor] = []
@@ -61,6 +61,12 @@ class Dense(System):
         if self.direct is not None and start == 0:
             kernel[0] += torch.diag(self.direct) if self.direct.ndim == 1 else self.direct
         return kernel
+
+    def reach(self, start: int, stop: int) -> Tensor:
+        """The states (L,N,D) after an impulse in every input."""
+        matrix = in_double(self.matrix)
+        first = torch.linalg.matrix_power(matrix, start) @ in_double(self.inputs)
+        return _reached(matrix, first, max(0, stop - start))
 
     def convolve(self, u: Tensor) -> Tensor:
         """(B,T,M) by FFT in the basis of the eigenvectors."""
@@ -81,15 +87,6 @@ class Dense(System):
             return y
         return y + (u * self.direct if self.direct.ndim == 1 else u @ self.direct.mT)
 
-    def _reached(self, count: int) -> Tensor:
-        """(count,N,D): the states matrix^j·inputs after an impulse in each input."""
-        found, factor = self.inputs.unsqueeze(0), self.matrix
-        while len(found) < count:
-            found = torch.cat([found, factor @ found])
-            if len(found) < count:
-                factor = factor @ factor
-        return found[:count]
-
     def _is_hermitian(self) -> bool:
         """Whether the matrix is Hermitian, whose eigenvectors are orthogonal."""
         return bool(torch.equal(self.matrix, self.matrix.mH))
@@ -107,3 +104,13 @@ class Dense(System):
             back = torch.linalg.inv(vectors)
         inputs = back @ self.inputs.to(back.dtype)
         return Modal(values, inputs, self.readout.to(vectors.dtype) @ vectors, self.direct)
+
+
+def _reached(matrix: Tensor, inputs: Tensor, count: int) -> Tensor:
+    """(count,N,D): the states matrix^j·inputs after an impulse in each input."""
+    found, factor = inputs.unsqueeze(0), matrix
+    while len(found) < count:
+        found = torch.cat([found, factor @ found])
+        if len(found) < count:
+            factor = factor @ factor
+    return found[:count]

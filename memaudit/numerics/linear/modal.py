@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from memaudit.numerics.linear.convolution import accumulate
 from memaudit.numerics.linear.light import convolved, modal_kernel
-from memaudit.numerics.linear.numbers import as_complex, real_part
+from memaudit.numerics.linear.numbers import as_complex, in_double, real_part
 from memaudit.numerics.linear.powers import power, powers
 from memaudit.numerics.linear.system import System
 
@@ -56,6 +56,12 @@ class Modal(System):
         if self.direct is not None and start == 0 and len(kernel):
             kernel[0] += torch.diag(self.direct) if self.direct.ndim == 1 else self.direct
         return kernel
+
+    def reach(self, start: int, stop: int) -> Tensor:
+        """The states (L,P,D) after an impulse in every input."""
+        modes = in_double(self.eigenvalues)
+        moved = powers(modes, max(0, stop - start)) * power(modes, start).unsqueeze(-1)
+        return moved.mT.unsqueeze(-1) * in_double(self.inputs)
 
     def convolve(self, u: Tensor) -> Tensor:
         """(B,T,M), every mode convolved with its powers."""

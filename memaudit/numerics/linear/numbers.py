@@ -18,6 +18,11 @@ def as_complex(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.complex64))
 
 
+def in_double(values: Tensor) -> Tensor:
+    """The same numbers, real or complex, in double precision."""
+    return values.to(torch.promote_types(values.dtype, torch.float64))
+
+
 def eigenvalues_of(
     matrix: Tensor, solve: Callable[[Tensor], Tensor] = torch.linalg.eigvals
 ) -> Tensor:

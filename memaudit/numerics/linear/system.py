@@ -37,6 +37,13 @@ class System(ABC):
         """rho(start) … rho(stop-1) in closed form: (L,M,D), or (L,C,D) of a bank."""
 
     @abstractmethod
+    def reach(self, start: int, stop: int) -> Tensor:
+        """The states A^start B … A^(stop-1) B after a unit impulse: (L,N,D), in float64.
+
+        Of a bank, N are the entries of the state that input d alone feeds.
+        """
+
+    @abstractmethod
     def convolve(self, u: Tensor) -> Tensor:
         """The answer to u (B,T,D) by FFT: (B,T,M), or (B,T,C,D) of a bank."""
 

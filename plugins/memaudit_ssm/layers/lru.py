@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 #: How B and C are stored: real and imaginary parts apart, as complex numbers, or as pairs (…,2).
 FORMS = ("split", "complex", "pairs")
-#: Phases at the start of training lie between 0 and this.
-_LARGEST_PHASE = 6.28
+#: The slowest decay at the start of training: exp(nu_log) = 0, a mode on the circle, has no nu_log.
+_SLOWEST = 5e-7
 
 
 class LRU(Core):
@@ -28,7 +28,9 @@ class LRU(Core):
     λ = exp(-exp(nu_log) + i·exp(theta_log)) has N = `states` entries; B is (N,H), C (M,N), and D
     is (H,), or (M,H) when it is `dense`. `form` is how B and C are stored, one of FORMS. `doubled`
     is for code that reads 2 Re(C x_t). With a generator the weights are random as at the start of
-    training, |λ| between the two `radii`; without one they are zeros, to be loaded.
+    training, λ uniform on the ring between the two `radii`; with `roots` λ stands at even
+    distances on the outer circle, exp(2πi j/N) times its radius, which at 1 is 1 - 5e-7. Without
+    a generator they are zeros, to be loaded.
     """
 
     cell: ClassVar[str] = "lru"
@@ -43,6 +45,7 @@ class LRU(Core):
         dense: bool = False,
         doubled: bool = False,
         radii: tuple[float, float] = (0.0, 1.0),
+        roots: bool = False,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -61,7 +64,7 @@ class LRU(Core):
         self._add("C", outputs, states)
         self.D = nn.Parameter(torch.zeros((outputs, width) if dense else (width,)))
         if generator is not None:
-            self._start(generator, radii)
+            self._start(generator, radii, roots=roots)
 
     def modes(self) -> Tensor:
         return torch.exp(complex_of(-self.nu_log.exp(), self.theta_log.exp()))
@@ -99,14 +102,21 @@ class LRU(Core):
         return torch.view_as_complex(stored) if self.form == "pairs" else stored
 
     @torch.no_grad()
-    def _start(self, generator: torch.Generator, radii: tuple[float, float]) -> None:
+    def _start(
+        self, generator: torch.Generator, radii: tuple[float, float], *, roots: bool
+    ) -> None:
         low, high = radii
+        count = len(self.nu_log)
         # Uniform over the ring between the radii; a share of exactly 0 has no logarithm.
-        share = torch.rand(self.nu_log.shape, generator=generator).clamp(min=1e-6, max=1 - 1e-6)
-        self.nu_log.copy_((-0.5 * (share * (high**2 - low**2) + low**2).log()).log())
+        share = torch.rand(self.nu_log.shape, generator=generator).clamp(min=1e-6)
         phase = torch.rand(self.theta_log.shape, generator=generator).clamp(min=1e-6)
-        self.theta_log.copy_((_LARGEST_PHASE * phase).log())
-        self.gamma_log.copy_(0.5 * torch.log1p(-self.modes().abs().square()))
+        if roots:
+            share, phase = torch.ones(count), torch.arange(1, count + 1) / count
+        decay = -0.5 * (share.double() * (high**2 - low**2) + low**2).log()
+        decay = decay.clamp(min=_SLOWEST)
+        self.nu_log.copy_(decay.log())
+        self.theta_log.copy_((math.tau * phase.double()).log())
+        self.gamma_log.copy_(0.5 * (-torch.expm1(-2 * decay)).log())
         self._draw("B", math.sqrt(2 * self.width), generator)
         self._draw("C", math.sqrt(len(self.nu_log)), generator)
         self.D.normal_(generator=generator)

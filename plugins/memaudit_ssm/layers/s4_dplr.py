@@ -43,6 +43,9 @@ class DplrBank(System):
     def kernel(self, start: int, stop: int) -> Tensor:
         return self._dense().kernel(start, stop)
 
+    def reach(self, start: int, stop: int) -> Tensor:
+        return self._dense().reach(start, stop)
+
     def convolve(self, u: Tensor) -> Tensor:
         return self._dense().convolve(u)
 

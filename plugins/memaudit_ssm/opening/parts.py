@@ -40,6 +40,10 @@ class SystemPart(AbstractLinearPart):
         with torch.no_grad():
             return self.system.kernel(start, stop)
 
+    def reach(self, start: int, stop: int) -> Tensor:
+        with torch.no_grad():
+            return self.system.reach(start, stop)
+
     def respond(self, u: Tensor) -> Tensor:
         with torch.no_grad():
             how = "stepping" if u.shape[1] <= _STEPPED else self._execution
