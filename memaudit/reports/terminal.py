@@ -17,10 +17,11 @@ from memaudit.reports.plain_text import plain_text
 from memaudit.reports.plots import plots
 from memaudit.reports.precision_table import precision_block
 from memaudit.reports.prediction_table import spectrum_lines
+from memaudit.reports.recall_table import recall_block
 from memaudit.reports.stability_table import stability_block
 from memaudit.reports.summary import footer, header, layer_statuses, statuses
 from memaudit.reports.tables import assumptions_table, layers_table, verdict_table
-from memaudit.results import Precision, Stability
+from memaudit.results import Precision, Recall, Stability
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -80,6 +81,8 @@ class Terminal(AbstractReportFormat):
             blocks += [precision_block(report.precision, ascii_only=ascii_only)]
         if report.gradient:
             blocks += [gradient_block(report.gradient, ascii_only=ascii_only)]
+        if isinstance(report.recall, Recall):
+            blocks += [recall_block(report.recall, ascii_only=ascii_only)]
         if report.assumptions:
             table = assumptions_table(report.assumptions, ascii_only=ascii_only)
             blocks += [_titled("Assumptions", table)]

@@ -7,6 +7,7 @@ from memaudit.results.gradient import Gradient, ReparamGradient
 from memaudit.results.identity import Identity, Recurrence
 from memaudit.results.judgement import SEVERITIES, Assumption, Finding
 from memaudit.results.precision import Precision, RoundedLayer, RoundedMemory, Rounding
+from memaudit.results.recall import Decoding, LinearRecall, Recall, StateRecall
 from memaudit.results.report import SCHEMA, Report
 from memaudit.results.retrofit import RefusedLayer, Retrofit, RetrofittedLayer
 from memaudit.results.spectrum import Spectrum, SpectrumPoint
@@ -20,13 +21,16 @@ __all__ = [
     "ClosedForm",
     "Curve",
     "Decay",
+    "Decoding",
     "FamilyReport",
     "Finding",
     "Gradient",
     "Identity",
+    "LinearRecall",
     "PerturbationCurve",
     "Precision",
     "Radius",
+    "Recall",
     "Recurrence",
     "RefusedLayer",
     "ReparamGradient",
@@ -39,5 +43,6 @@ __all__ = [
     "Spectrum",
     "SpectrumPoint",
     "Stability",
+    "StateRecall",
     "Status",
 ]

@@ -34,6 +34,7 @@ class Status(StrEnum):
     NO_TOKENIZER = "the model has no tokenizer that fits it, so no text can be fed"
     UNKNOWN_TEXT = "the tokenizer does not know most of the text"
     TOO_SHORT = "the model, or the text, takes too few steps for this query"
+    NO_STATE = "the model shows no state after every step that could be read"
     INTERRUPTED = "interrupted; the curve rests on the probes that were finished"
 
 

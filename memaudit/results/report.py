@@ -12,6 +12,7 @@ from memaudit.results.gradient import Gradient
 from memaudit.results.identity import Identity
 from memaudit.results.judgement import Assumption, Finding
 from memaudit.results.precision import Precision
+from memaudit.results.recall import Recall
 from memaudit.results.spectrum import Spectrum
 from memaudit.results.stability import Stability
 
@@ -98,6 +99,7 @@ class Report(Record):
                 "stability": _record(Stability, data["stability"]),
                 "precision": _record(Precision, data["precision"]),
                 "gradient": tuple(Gradient.from_dict(item) for item in data["gradient"]),
+                "recall": _record(Recall, data["recall"]),
                 "findings": tuple(Finding.from_dict(item) for item in data["findings"]),
                 "errors": tuple(data["errors"]),
             }
@@ -117,7 +119,7 @@ class Report(Record):
         return cls.from_dict(read_json(path))
 
 
-def _record(kind: type[Stability] | type[Precision], data: Any) -> Any:
+def _record(kind: type[Stability] | type[Precision] | type[Recall], data: Any) -> Any:
     """The record of a probe; what a plugin filled in stays as it is."""
     ours = isinstance(data, dict) and set(data) == {f.name for f in fields(kind)}
     return kind.from_dict(data) if ours else data

@@ -1,0 +1,139 @@
+"""What can be read back from the states of a model: past inputs, one by one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from memaudit import registry
+from memaudit.contracts import AbstractProbe, Tools
+from memaudit.errors import ArgumentError, clean, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from memaudit.contracts import AbstractSubject, Setting
+    from memaudit.results import Decoding, LinearRecall
+    from memaudit.results import Recall as Record
+
+#: Lags below which a model is too short to be asked.
+FEWEST = 2
+ROUNDINGS = ("auto", "float64", "float32", "float16", "bfloat16")
+
+
+@dataclass(frozen=True, slots=True)
+class Recall(AbstractProbe):
+    """Which past inputs are still in the state, and how many in all?
+
+    Of every linear layer: rank and condition of V_k = [A^(k-1) B, …, A B, B], the error of the
+    least-squares inputs V_k^+ x_k, and the same for inputs of few Haar functions (`components`).
+    Of any model: R²(lag) of independent inputs from its state by a linear readout, and the memory
+    capacity, the sum over lags and channels. `lags` None are as many as the horizon. `scale` is
+    the standard deviation of the inputs, or stretches real ones around their mean. `rounding` is
+    the dtype that rounds the state of a linear layer: "auto" is the model's, float32 for float64.
+    """
+
+    name = "recall"
+    summary = "past inputs read back from the state: R^2 by lag, memory capacity, cond(V)"
+    fills = "recall"
+    late = True
+
+    lags: int | None = None
+    components: int | str | tuple[int, ...] = (4, 8, 16, 32, 64)
+    scale: float = 1.0
+    rounding: str = "auto"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be measured, before a model is opened."""
+        if self.lags is not None and not _whole(self.lags, FEWEST):
+            fact = f"recall.lags is {clean(self.lags)!r}"
+            raise ArgumentError(fact, hint=f"give a whole number from {FEWEST} on")
+        if not all(_whole(count, 1) for count in _listed(self.components)):
+            fact = f"recall.components is {clean(self.components)!r}"
+            raise ArgumentError(fact, hint="give numbers of Haar functions, as in 4,8,16")
+        if self.rounding not in ROUNDINGS:
+            fact = f"recall.rounding is {clean(self.rounding)!r}"
+            raise ArgumentError(fact, hint=nearest(str(self.rounding), ROUNDINGS))
+        number = isinstance(self.scale, int | float) and not isinstance(self.scale, bool)
+        if not number or not 0 < self.scale < math.inf:
+            fact = f"recall.scale is {clean(self.scale)!r}"
+            raise ArgumentError(fact, hint="give a positive number")
+
+    def measure(self, subject: AbstractSubject, setting: Setting) -> Record:
+        return self.measure_with(subject, setting, Tools(lambda *_: None, lambda _: {}))
+
+    def measure_with(self, subject: AbstractSubject, setting: Setting, tools: Tools) -> Record:
+        from memaudit.devices import shortage
+
+        adapter = subject.identity.adapter
+        does = "failed while its state was read"
+        with registry.calling("adapters", adapter, does, memory=True), shortage():
+            return self._measured(subject, setting, tools.tick)
+
+    def _measured(
+        self, subject: AbstractSubject, setting: Setting, tick: Callable[[int, int], None]
+    ) -> Record:
+        from memaudit.results import Recall as Record
+        from memaudit.results import Status
+
+        lags = max(FEWEST, setting.horizon if self.lags is None else self.lags)
+        linear = self._linear(subject, setting, lags)
+        if subject.longest is not None:
+            lags = min(lags, subject.longest // 2)
+        if lags < FEWEST:
+            return Record(linear, (), lags, "", Status.TOO_SHORT)
+        decodings, fed = self._decodings(subject, setting, lags, linear, tick)
+        status = Status.OK if decodings else Status.NO_STATE
+        used = [d for d in decodings if 0 < d.used < d.numbers]
+        note = f"wide states were projected at random to {used[0].used} numbers" if used else ""
+        return Record(linear, decodings, lags, fed, status, note)
+
+    def _linear(
+        self, subject: AbstractSubject, setting: Setting, lags: int
+    ) -> tuple[LinearRecall, ...]:
+        import torch
+
+        from memaudit.probes.linear_recall import LinearTask
+
+        named = getattr(torch, self.rounding) if self.rounding != "auto" else subject.dtype
+        wide = self.rounding == "auto" and named == torch.float64
+        dtype = torch.float32 if wide else named
+        task = LinearTask(lags, _listed(self.components), dtype, setting.seed)
+        return tuple(task.of(name, part) for name, part in subject.linear_parts().items())
+
+    def _decodings(
+        self,
+        subject: AbstractSubject,
+        setting: Setting,
+        lags: int,
+        linear: tuple[LinearRecall, ...],
+        tick: Callable[[int, int], None],
+    ) -> tuple[tuple[Decoding, ...], str]:
+        """One record per state, and what was fed; nothing where no state can be heard."""
+        from memaudit.probes.bare_layer import bare_layer
+        from memaudit.probes.decoding_inputs import feed_of
+        from memaudit.probes.decoding_trial import WIDEST, DecodingTrial, heard_in
+
+        exact = bare_layer(subject, linear, setting)
+        if exact is not None:
+            return (exact,), "independent inputs, in closed form"
+        listening = heard_in(subject)
+        if listening is None:
+            return (), ""
+        numbers = min(WIDEST, max(listening.sizes.values(), default=1))
+        feed = feed_of(subject, setting, lags=lags, numbers=numbers, scale=self.scale)
+        trial = DecodingTrial(listening, feed, lags, setting.seed)
+        return trial.decodings(tick), feed.told()
+
+
+def _listed(components: object) -> list[Any]:
+    """Numbers from a list, or from a text with commas between them; anything else as it is."""
+    if isinstance(components, str):
+        parts = [part.strip() for part in components.split(",") if part.strip()]
+        return [int(part) if part.isdecimal() else part for part in parts]
+    return list(components) if isinstance(components, list | tuple) else [components]
+
+
+def _whole(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least

@@ -1,0 +1,153 @@
+"""What of the past can be read back from the states of a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from memaudit.records import Record
+from memaudit.results.curve import Status
+from memaudit.results.endless import bounded, unbounded
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StateRecall(Record):
+    """The inputs of so many steps, or components of a sparse basis, read back from one state.
+
+    `count` steps, or functions of the basis; `rank` in float64 and, `rounded_rank`, of the state as
+    its dtype rounds it; `condition` is infinite where the inputs outnumber what the state tells.
+    `error` is that of the least-squares inputs as a share of the inputs, `rounded_error` the same
+    from the rounded state.
+    """
+
+    count: int
+    rank: int
+    rounded_rank: int
+    condition: float
+    error: float
+    rounded_error: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; infinity is a word."""
+        return {**Record.to_dict(self), "condition": bounded(self.condition)}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """The inverse of `to_dict`."""
+        return cls(**{**data, "condition": unbounded(data["condition"])})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearRecall(Record):
+    """The reachability matrix V_k = [A^(k-1) B, …, A B, B] of one linear layer, x_k = V_k u_{1:k}.
+
+    `numbers` are the real ones in the state, that of one input in a bank, whose `channels` were
+    looked at: ranks and conditions are then those of the worst. `lengths` has a record for
+    every k, `sparse` one for every number of Haar functions of which inputs of `steps` steps are
+    made. `values` is the exact R²(lag) of iid inputs from the state after `steps` steps, as a mean
+    over the inputs, and `capacity` its sum over lags and inputs; `rounded_values` and
+    `rounded_capacity` are those of a state in `dtype`. `errors` and `rounded_errors` are those of
+    every lag at `steps` steps.
+    """
+
+    layer: str
+    numbers: int
+    inputs: int
+    channels: int
+    steps: int
+    dtype: str
+    status: Status
+    lengths: tuple[StateRecall, ...]
+    sparse: tuple[StateRecall, ...]
+    values: np.ndarray
+    rounded_values: np.ndarray
+    errors: np.ndarray
+    rounded_errors: np.ndarray
+    capacity: float | None
+    rounded_capacity: float | None
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """The inverse of `to_dict`."""
+        curves = ("values", "rounded_values", "errors", "rounded_errors")
+        return cls(
+            **{
+                **data,
+                **{name: np.asarray(data[name], dtype=np.float64) for name in curves},
+                "status": Status[data["status"].upper()],
+                "lengths": tuple(StateRecall.from_dict(item) for item in data["lengths"]),
+                "sparse": tuple(StateRecall.from_dict(item) for item in data["sparse"]),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decoding(Record):
+    """R²(lag) of past iid inputs from one state by the best linear readout.
+
+    `kind` says what was read: "state" is the whole state of a recurrence, "hidden" what a layer
+    passes on, "answers" the model's own. `values` is the mean over the `inputs` channels; what
+    does not rise above the measured `floor` is not counted in `capacity`, the sum over lags
+    and channels, which is at most the `numbers` of the state. `half` counts the lags, from 0 on,
+    up to which R² is at least one half. `exact` values are the closed form, from no samples.
+    `used` is less than `numbers` where a wide state was projected at random.
+    """
+
+    state: str
+    kind: str
+    numbers: int
+    used: int
+    inputs: int
+    values: np.ndarray
+    floor: float
+    capacity: float | None
+    half: int
+    samples: int
+    exact: bool
+    status: Status
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """The inverse of `to_dict`."""
+        values = np.asarray(data["values"], dtype=np.float64)
+        return cls(**{**data, "values": values, "status": Status[data["status"].upper()]})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recall(Record):
+    """What can be read back; `fed` says from which inputs, `note` why something is missing."""
+
+    linear: tuple[LinearRecall, ...]
+    decodings: tuple[Decoding, ...]
+    lags: int
+    fed: str
+    status: Status
+    note: str = ""
+    where: str = ""
+    others: tuple[Recall, ...] = ()
+
+    @property
+    def capacity(self) -> float | None:
+        """The largest memory capacity of a state, None when none was measured."""
+        parts = (self, *self.others)
+        found = [d.capacity for part in parts for d in part.decodings if d.capacity is not None]
+        return max(found, default=None)
+
+    def joined(self, other: Recall) -> Recall:
+        """The first part of a host, with the other parts behind it."""
+        return replace(self, others=(*self.others, other))
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """The inverse of `to_dict`."""
+        return cls(
+            **{
+                **data,
+                "status": Status[data["status"].upper()],
+                "linear": tuple(LinearRecall.from_dict(item) for item in data["linear"]),
+                "decodings": tuple(Decoding.from_dict(item) for item in data["decodings"]),
+                "others": tuple(cls.from_dict(item) for item in data["others"]),
+            }
+        )
