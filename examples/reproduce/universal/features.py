@@ -56,3 +56,11 @@ def modulus(f: Function, width: float, low: float, high: float) -> float:
     span = max(1, round(width / float(x[1] - x[0])))
     values = f(x).unfold(0, span + 1, 1)
     return float((values.amax(1) - values.amin(1)).max())
+
+
+def exponentials(kernels: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Modes (m,) and coefficients (K,m) with which sums of exponentials meet kernels (K,T)."""
+    angles = (2 * torch.arange(size, dtype=torch.float64) + 1) * torch.pi / (2 * size)
+    modes = (1 + torch.cos(angles)) / 2
+    table = modes ** torch.arange(kernels.shape[1], dtype=torch.float64)[:, None]
+    return modes, torch.linalg.lstsq(table, kernels.mT, driver="gelsd").solution.mT
