@@ -137,8 +137,8 @@ def run(effort: Effort) -> Outcome:
         holds=max(*shares.values(), agreed) <= 1.0,
         reason=f"over {len(kinds)} forms and m = {SIZES[0]} to {SIZES[-1]} the error grows by "
         f"at most {max(shares.values()):.3g} of the bound, while direct weights reach "
-        f"{lost:.2g} at beta = {BETAS[-1]:.3g}; the sum |c|/|f|, which the theorem wants bounded, goes from "
-        f"{exp[SIZES[0]].weight:.3g} to {exp[SIZES[-1]].weight:.3g}",
+        f"{lost:.2g} at beta = {BETAS[-1]:.3g}; the sum |c|/|f|, which the theorem wants "
+        f"bounded, goes from {exp[SIZES[0]].weight:.3g} to {exp[SIZES[-1]].weight:.3g}",
         numbers=tuple(numbers),
         settings={"target": TARGET, "m": SIZES, "betas": BETAS, "steps": STEPS, "ball": "L2 of w"},
         figure=_figure(found, direct),
