@@ -77,3 +77,27 @@ def pointwise(slopes: Tensor, shifts: Tensor, weights: Tensor, *, late: bool = F
     """Two layers with W = 0 (Prop. 3.1): weights · tanh(slopes x + shifts), of one input."""
     first = StateSpace(None, slopes[:, None], b=shifts, late=late)
     return Stack([first, StateSpace(None, weights[None])])
+
+
+def random_stack(
+    depth: int,
+    *,
+    width: int,
+    radius: tuple[float, float],
+    draw: torch.Generator,
+    inputs: int = 1,
+    between: nn.Module | None = None,
+) -> Stack:
+    """Gaussian layers; the spectral radius of every W is uniform between two numbers."""
+    made = {"generator": draw, "dtype": torch.float64}
+    layers = []
+    for at in range(depth):
+        fed, last = (inputs if at == 0 else width), at == depth - 1
+        w = torch.randn(width, width, **made)
+        share = radius[0] + (radius[1] - radius[0]) * float(torch.rand(1, **made))
+        w *= share / torch.linalg.eigvals(w).abs().max()
+        u = torch.randn(width, fed, **made) / fed**0.5
+        b = 0.1 * torch.randn(width, **made)
+        c = torch.randn(1 if last else width, width, **made) / width**0.5
+        layers.append(StateSpace(w, u, b=b, c=c))
+    return Stack(layers, between)
