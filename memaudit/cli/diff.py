@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memaudit.cli.options import Debug
+from memaudit.cli.options import ChangedFailOn, Debug
 from memaudit.cli.output import console, show
 
 if TYPE_CHECKING:
@@ -33,17 +33,21 @@ def diff(
             help="Show what is unchanged, too.",
         ),
     ] = False,
+    fail_on: ChangedFailOn = None,
     debug: Debug = False,
 ) -> None:
     """Show what changed between two reports: memory, layers, stability, findings.
 
-    Exits: 0 fine, whether anything changed or not; 2 arguments; 3 a file is no report.
+    Exits: 0 fine, whether anything changed or not; 1 gate hit; 2 arguments; 3 a file is no report.
     """
+    from memaudit.cli.change_gates import parse_change_gates
+    from memaudit.cli.gates import say_gates
     from memaudit.comparing import compare
     from memaudit.reports.diff import diff_page
     from memaudit.reports.terminal import can_show_braille
 
     del debug
+    gates = parse_change_gates(fail_on or ())
     first, second = _report(before), _report(after)
     sheet = console()
     with _readable(after):
@@ -54,7 +58,10 @@ def diff(
             verbose=verbose,
             ascii_only=not can_show_braille(sheet),
         )
+        results = [gate.compare(first, second) for gate in gates]
     show(page, on=sheet)
+    if say_gates(results):
+        raise typer.Exit(1)
 
 
 def _report(path: Path) -> Report:

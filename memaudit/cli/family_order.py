@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memaudit import registry
-from memaudit.cli.gates import Gate, first_hit, parse_gates
+from memaudit.cli.gates import Gate, parse_gates, say_gates
 from memaudit.cli.output import INTERRUPTED, UNMEASURED, console, say, show, to_stdout
 from memaudit.cli.scanning import CLEAN, GATE
 from memaudit.cli.settings import parse_settings
@@ -81,12 +81,7 @@ def perform_family(order: FamilyOrder, *, progress: bool, debug: bool) -> int:
     if not report.complete:
         say("interrupted; the report holds the members that were measured until then")
         return INTERRUPTED
-    hit = first_hit(order.gates, report.findings)
-    if hit is None:
-        return CLEAN
-    gate, finding = hit
-    say(f"gate --fail-on {gate.word} was hit by {finding.code} {finding.name}")
-    return GATE
+    return GATE if say_gates(gate.judge(report) for gate in order.gates) else CLEAN
 
 
 def _audited(order: FamilyOrder, advance: Callable[[str, int, int], None]) -> FamilyReport:

@@ -199,11 +199,26 @@ FailOn = Annotated[
     list[str] | None,
     typer.Option(
         "--fail-on",
-        metavar="LEVEL|CODE",
+        metavar="LEVEL|CODE|NAME<N",
         envvar="MEMAUDIT_FAIL_ON",
         show_envvar=False,
-        help="Exit with 1 at a finding of that level (note, warning, error) or above, "
-        "or of that code; may be repeated.",
+        help="Exit with 1 at a finding of that level (note, warning, error) or above, or of that "
+        'code, or at a number: "horizon<100", "impulse.half_life <= 10", "margin<1e-4", with < <= '
+        "> >= == != and any name of report.metrics(). What could not be measured hits the gate; a "
+        "horizon beyond the window counts as infinite. May be repeated.",
+    ),
+]
+ChangedFailOn = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fail-on",
+        metavar="NAME<N%|new-LEVEL|…",
+        envvar="MEMAUDIT_FAIL_ON",
+        show_envvar=False,
+        help='Exit with 1 at a change: "horizon<-20%" when the horizon shrank by more than 20 %, '
+        '"rate>+10%", "margin != 0%"; at a finding that is new: new-warning, new-MA201; or at '
+        "whatever scan --fail-on takes, of AFTER. What only one report has hits the gate. May be "
+        "repeated.",
     ),
 ]
 NoProgress = Annotated[

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from memaudit import registry
-from memaudit.cli.gates import Gate, first_hit, parse_gates
+from memaudit.cli.conditions import Asked, Condition
+from memaudit.cli.gates import Gate, judged, parse_scan_gates, say_gates
 from memaudit.cli.output import INTERRUPTED, UNMEASURED, console, say, show
 from memaudit.cli.settings import parse_settings
 from memaudit.cli.starting import calm, check_device, check_dtype, imported
@@ -31,7 +32,7 @@ class Order:
     source: str
     arguments: Mapping[str, Any]
     targets: tuple[Target, ...]
-    gates: tuple[Gate, ...]
+    gates: tuple[Gate | Condition, ...]
 
 
 def checked_order(
@@ -63,7 +64,7 @@ def checked_order(
         "queries": _known("queries", queries),
         "probes": _known("probes", probes),
     }
-    gates = parse_gates(fail_on)
+    gates = parse_scan_gates(fail_on, _asked(everything))
     access = access_from(everything)
     parsed = parse_source(source, revision=arguments["revision"], access=access)
     targets = parse_targets(reports, json_file, source=parsed.path)
@@ -82,6 +83,8 @@ def perform(order: Order, *, progress: bool, debug: bool) -> int:
         return INTERRUPTED
     except MemauditError as error:
         raise error.at(order.source) from error
+    if not interrupted:
+        report = replace(report, gates=judged(order.gates, report))
     try:
         failure = _written(order, report)
     except KeyboardInterrupt:
@@ -117,19 +120,21 @@ def _verdict(order: Order, report: Report, *, interrupted: bool) -> int:
     if interrupted:
         say("interrupted; the report holds what was measured until then")
         return INTERRUPTED
-    hit = first_hit(order.gates, report.findings)
-    if hit is not None:
-        gate, finding = hit
-        where = f" at {finding.where}" if finding.where else ""
-        say(f"gate --fail-on {gate.word} was hit by {finding.code} {finding.name}{where}")
-        return GATE
+    hit = say_gates(report.gates)
     if not report.complete:
         for error in report.errors:
             place = f" {error['where']}:" if error.get("where") else ""
             say(f"error[{error['code']}]{place} {error['message']}; {error['hint']}")
         say("the audit is incomplete; the report holds what was measured")
-        return INCOMPLETE
-    return CLEAN
+    if hit:
+        return GATE
+    return CLEAN if report.complete else INCOMPLETE
+
+
+def _asked(everything: Mapping[str, Any]) -> Asked:
+    """What will be measured, where nothing is named what is measured by default."""
+    named = {kind: everything[kind] for kind in ("queries", "probes")}
+    return Asked(**{kind: names for kind, names in named.items() if names is not None})
 
 
 def _level(levels: Mapping[str, bool]) -> str:

@@ -3,6 +3,7 @@
 from memaudit.results.closed_form import ClosedForm
 from memaudit.results.curve import KINDS, Curve, Decay, Status
 from memaudit.results.family import FamilyReport
+from memaudit.results.gate import GateResult
 from memaudit.results.gradient import Gradient, ReparamGradient
 from memaudit.results.identity import Identity, Recurrence
 from memaudit.results.judgement import SEVERITIES, Assumption, Finding
@@ -24,6 +25,7 @@ __all__ = [
     "Decoding",
     "FamilyReport",
     "Finding",
+    "GateResult",
     "Gradient",
     "Identity",
     "LinearRecall",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from memaudit.records import Record
 from memaudit.results.closed_form import ClosedForm
 from memaudit.results.curve import Curve
+from memaudit.results.gate import GateResult
 from memaudit.results.gradient import Gradient
 from memaudit.results.identity import Identity
 from memaudit.results.judgement import Assumption, Finding
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 #: Rises when a field of the JSON report changes its meaning or goes away.
 SCHEMA = 1
 #: Fields that older files of this schema do not have yet.
-YOUNGER = ("closed_form", "gradient")
+YOUNGER = ("closed_form", "gradient", "gates")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -47,6 +48,7 @@ class Report(Record):
     gradient: tuple[Gradient, ...] = ()
     recall: Any = None
     findings: tuple[Finding, ...] = ()
+    gates: tuple[GateResult, ...] = ()
     complete: bool = True
     errors: tuple[dict[str, str], ...] = ()
     timing: dict[str, float] = field(default_factory=dict)
@@ -101,9 +103,20 @@ class Report(Record):
                 "gradient": tuple(Gradient.from_dict(item) for item in data["gradient"]),
                 "recall": _record(Recall, data["recall"]),
                 "findings": tuple(Finding.from_dict(item) for item in data["findings"]),
+                "gates": tuple(GateResult.from_dict(item) for item in data["gates"]),
                 "errors": tuple(data["errors"]),
             }
         )
+
+    def metrics(self) -> dict[str, float]:
+        """The measured numbers by flat names, for any tracker: `memaudit/impulse/horizon`.
+
+        Only finite ones: what was not measured is absent. A horizon beyond the window is absent,
+        too, and the last lag stands under `horizon_beyond`, as in the logs of the callbacks.
+        """
+        from memaudit.metrics import metrics
+
+        return metrics(self)
 
     def save(self, path: str | Path) -> Path:
         """Write the JSON report in one atomic step and give back its path."""

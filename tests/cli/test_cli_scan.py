@@ -76,7 +76,7 @@ def test_offline_is_set_before_the_audit(run, monkeypatch):
         (["--horizon", "many"], "--horizon"),
         (["--seed", "-1"], "--seed"),
         (["--seed", "9223372036854775808"], "--seed"),
-        (["--fail-on", "warnings"], "give note, warning, error or a code such as MA102"),
+        (["--fail-on", "warnings"], "did you mean warning"),
         (["--fail-on", "MA999"], "no level or finding 'MA999'"),
         (["--set", "hidden"], "--set wants KEY=VALUE"),
         (["--set", "=3"], "--set wants KEY=VALUE"),
