@@ -26,6 +26,7 @@ PLAIN = {
     "precision": ("weights", "formats", "norm"),
     "stability": ("ball", "norm", "group", "draws", "ascent", "steps"),
     "gradient": ("steps",),
+    "recall": ("lags", "rounding", "components"),
 }
 
 
@@ -152,6 +153,7 @@ def test_every_option_of_every_probe_is_known(probe):
     rest = {
         "stability": {"betas", "tol", "atol", "target"},
         "gradient": {"loss", "batch", "loss_fn"},
+        "recall": {"scale"},
     }
     assert set(probe_options(probe)) == {*PLAIN.get(probe, ()), *rest.get(probe, ())}
 

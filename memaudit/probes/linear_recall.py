@@ -117,8 +117,8 @@ class LinearTask:
     ) -> LinearRecall:
         none = np.zeros(0)
         dtype = str(self.dtype).removeprefix("torch.")
-        made = (layer, numbers, part.width, 0, 0, dtype, status, (), ())
-        return LinearRecall(*made, *(none,) * 4, None, None)
+        told = (layer, numbers, part.width, 0, 0, dtype, status, (), ())
+        return LinearRecall(*told, none, none, none, none, None, None)
 
 
 def _systems(reach: Tensor, *, banked: bool) -> Tensor:

@@ -73,14 +73,10 @@ def _check_state(part: AbstractLinearPart, dtype: torch.dtype) -> None:
     must(trial.dtype in (torch.float64, torch.complex128), f"the states are of {trial.dtype}")
     # More equations than numbers in the state: else some A and C fit anything.
     steps = STEPS + 2 * numbers_of(trial) // (1 if part.banked else part.width)
-    (start, stop), whole = MIDDLE, part.reach(0, steps)
-    assert whole is not None
+    (start, stop), whole = MIDDLE, _reached(part, 0, steps, trial)
     must(bool(torch.isfinite(whole).all()), f"the states are not finite within {steps} lags")
-    alone = part.reach(start, stop)
-    must(alone is not None and alone.shape == whole[start:stop].shape, "reach forgets its lags")
-    assert alone is not None
-    limit = tolerance_of(dtype, steps)
-    off, size = float((alone - whole[start:stop]).abs().amax()), float(whole.abs().amax())
+    limit, size = tolerance_of(dtype, steps), float(whole.abs().amax())
+    off = float((_reached(part, start, stop, trial) - whole[start:stop]).abs().amax())
     must(off <= limit * size, f"the states {start} to {stop - 1} asked alone are off by {off:.2g}")
     states = _by_lag(whole, banked=part.banked)
     off = _unfitted(states[:, :-1], states[:, 1:])
@@ -89,6 +85,14 @@ def _check_state(part: AbstractLinearPart, dtype: torch.dtype) -> None:
     heard = _by_lag(kernel, banked=part.banked)
     off, size = _unfitted(states[:, 1:], heard[:, 1:]), float(kernel.abs().amax())
     must(off <= limit * size, f"the kernel is off by {off:.2g} from any readout of the states")
+
+
+def _reached(part: AbstractLinearPart, start: int, stop: int, trial: torch.Tensor) -> torch.Tensor:
+    """The states of these lags, shaped like the first one."""
+    found = part.reach(start, stop)
+    shape = None if found is None else tuple(found.shape)
+    must(shape == (stop - start, *trial.shape[1:]), f"reach({start}, {stop}) gives {shape}")
+    return trial if found is None else found
 
 
 def _by_lag(values: torch.Tensor, *, banked: bool) -> torch.Tensor:
