@@ -83,6 +83,10 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
     "reports": {
         "terminal": "memaudit.reports.terminal:Terminal",
         "json": "memaudit.reports.json_file:JsonFile",
+        "markdown": "memaudit.reports.markdown:Markdown",
+        "github": "memaudit.reports.github:Github",
+        "junit": "memaudit.reports.junit:Junit",
+        "lm-eval": "memaudit.reports.lm_eval:LmEval",
     },
 }
 

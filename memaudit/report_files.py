@@ -175,6 +175,7 @@ def _locked_temporary(folder: Path) -> IO[str]:
             mode="w",
             encoding="utf-8",
             errors="backslashreplace",
+            newline="",  # line ends are those of the text, on every system
             prefix=TEMPORARY,
             suffix=SUFFIX,
             dir=folder,

@@ -35,6 +35,7 @@ ORDER = [
     "gradient",
     "recall",
     "findings",
+    "gates",
     "complete",
     "errors",
     "timing",

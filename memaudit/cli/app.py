@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from memaudit import __version__
+from memaudit.cli.card import card
 from memaudit.cli.command import Command, Group
 from memaudit.cli.diff import diff
 from memaudit.cli.doctor import doctor
@@ -59,6 +60,7 @@ app.command("family", cls=Command)(family)
 app.command("retrofit", cls=Command)(retrofit)
 app.command("fold", cls=Command)(fold)
 app.command("diff", cls=Command)(diff)
+app.command("card", cls=Command)(card)
 app.command("list", cls=Command)(list_plugins)
 app.command("explain", cls=Command)(explain)
 app.command("doctor", cls=Command)(doctor)

@@ -59,7 +59,7 @@ def checked_family(
     found: tuple[Target, ...] = ()
     for source in sources:
         path = parse_source(source, access=access).path
-        found = parse_targets((), json_file, source=path)
+        found = parse_targets((), {"json": json_file}, source=path)
     return FamilyOrder(tuple(sources), everything, next(iter(found), None), gates)
 
 

@@ -185,6 +185,27 @@ JsonFile = Annotated[
         help="Write the JSON report; - is stdout, which then holds nothing else.",
     ),
 ]
+MarkdownFile = Annotated[
+    str | None,
+    typer.Option(
+        "--markdown",
+        metavar="FILE",
+        envvar="MEMAUDIT_MARKDOWN",
+        show_envvar=False,
+        help="Write a section for a model card; - is stdout.",
+    ),
+]
+OutputPath = Annotated[
+    str | None,
+    typer.Option(
+        "--output-path",
+        "-o",
+        metavar="FILE",
+        envvar="MEMAUDIT_OUTPUT_PATH",
+        show_envvar=False,
+        help="Write the numbers to exactly this file, in the layout of lm-evaluation-harness.",
+    ),
+]
 Reports = Annotated[
     list[str] | None,
     typer.Option(

@@ -27,6 +27,8 @@ def scan(
     quick: options.Quick = False,
     thorough: options.Thorough = False,
     json_file: options.JsonFile = None,
+    markdown: options.MarkdownFile = None,
+    output_path: options.OutputPath = None,
     report: options.Reports = None,
     fail_on: options.FailOn = None,
     no_progress: options.NoProgress = False,
@@ -53,7 +55,7 @@ def scan(
         probes=probe or (),
         settings=settings or (),
         levels={"quick": quick, "thorough": thorough},
-        json_file=json_file,
+        files={"json": json_file, "markdown": markdown, "lm-eval": output_path},
         reports=report or (),
         fail_on=fail_on or (),
     )

@@ -43,7 +43,7 @@ def checked_order(
     probes: Sequence[str],
     settings: Sequence[str],
     levels: Mapping[str, bool],
-    json_file: str | None,
+    files: Mapping[str, str | None],
     reports: Sequence[str],
     fail_on: Sequence[str],
 ) -> Order:
@@ -67,22 +67,17 @@ def checked_order(
     gates = parse_scan_gates(fail_on, _asked(everything))
     access = access_from(everything)
     parsed = parse_source(source, revision=arguments["revision"], access=access)
-    targets = parse_targets(reports, json_file, source=parsed.path)
+    targets = parse_targets(reports, files, source=parsed.path)
     return Order(source, everything, targets, gates)
 
 
 def perform(order: Order, *, progress: bool, debug: bool) -> int:
     """Audit, write the reports and give back the exit code."""
-    if order.arguments["offline"]:  # huggingface_hub reads it when it is imported
-        os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
     try:
-        with calm(debug=debug), progress_bar(wanted=progress) as advance:
-            report, interrupted = _audit(order, advance)
+        report, interrupted = performed(order, progress=progress, debug=debug)
     except KeyboardInterrupt:
         say(UNMEASURED)
         return INTERRUPTED
-    except MemauditError as error:
-        raise error.at(order.source) from error
     if not interrupted:
         report = replace(report, gates=judged(order.gates, report))
     try:
@@ -93,6 +88,17 @@ def perform(order: Order, *, progress: bool, debug: bool) -> int:
     if failure is not None:
         raise failure
     return _verdict(order, report, interrupted=interrupted)
+
+
+def performed(order: Order, *, progress: bool, debug: bool) -> tuple[Report, bool]:
+    """The report, and whether the audit was interrupted after something had been measured."""
+    if order.arguments["offline"]:  # huggingface_hub reads it when it is imported
+        os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
+    try:
+        with calm(debug=debug), progress_bar(wanted=progress) as advance:
+            return _audit(order, advance)
+    except MemauditError as error:
+        raise error.at(order.source) from error
 
 
 def _written(order: Order, report: Report) -> MemauditError | None:

@@ -16,7 +16,7 @@ from memaudit.errors import ArgumentError, MachineError, MemauditError, clean
 from memaudit.report_files import destination, temporary, write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from memaudit.contracts import AbstractReportFormat
     from memaudit.results import Report
@@ -43,15 +43,14 @@ class Target:
 
 
 def parse_targets(
-    reports: Iterable[str], json_file: str | None, *, source: Path | None = None
+    reports: Iterable[str], own: Mapping[str, str | None], *, source: Path | None = None
 ) -> tuple[Target, ...]:
-    """The targets of `--report NAME=FILE` and `--json FILE`, each one writable.
+    """The targets of `--report NAME=FILE` and of formats with an option of their `own`.
 
     None of them is a file of the model, least of all the `source` that will be audited.
     """
-    pairs = [_pair(word) for word in reports]
-    if json_file is not None:
-        pairs.insert(0, ("json", json_file))
+    pairs = [(name, file) for name, file in own.items() if file is not None]
+    pairs += [_pair(word) for word in reports]
     found = tuple(_target(name, file) for name, file in pairs)
     for target in found:
         if target.path is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -103,3 +104,8 @@ def verdict(assumption: Assumption) -> str:
 def number(value: float | None) -> str:
     """A measured number in three digits."""
     return NOTHING if value is None else f"{value:.3g}"
+
+
+def endless(value: float) -> str:
+    """A measured number in four digits, or the word for one without end."""
+    return "infinite" if math.isinf(value) else f"{value:.4g}"

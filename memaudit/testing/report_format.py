@@ -85,7 +85,7 @@ def check_escaped(form: AbstractReportFormat, text: str, harmless: str, what: st
         same = text.count(mark) == harmless.count(mark) or form.suffix in TABLES
         must(same, f"foreign text puts {mark!r} into the report")
     must(not _lone(text), f"{what} in a name: the report is no valid text")
-    if form.suffix == ".json":
+    if form.suffix.endswith(".json"):
         _check_json(text)
         return
     longest = max(map(len, text.splitlines())) - max(map(len, harmless.splitlines()))

@@ -1,0 +1,138 @@
+"""The rules and gates as test cases, in JUnit's XML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+from xml.etree import ElementTree
+
+from memaudit import registry
+from memaudit.contracts import AbstractReportFormat
+from memaudit.errors import MachineError, clean
+from memaudit.reports.summary import PARTIAL, verdict_line
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
+    from memaudit.results import Finding, Report
+
+LONGEST = 1200
+#: Findings that fail their test; a note passes it, and is told there.
+FAILING = ("error", "warning")
+
+
+@dataclass(frozen=True, slots=True)
+class Junit(AbstractReportFormat):
+    """One test case for the audit, for every gate, and for every rule that was asked."""
+
+    name: ClassVar[str] = "junit"
+    summary: ClassVar[str] = "rules and gates as test cases, in JUnit's XML"
+    suffix: ClassVar[str] = ".xml"
+
+    def render(self, report: Report) -> str:
+        """A suite of test cases; the verdict is its output."""
+        suite = ElementTree.Element("testsuite", name=f"memaudit {clean(report.subject.source)}")
+        properties = ElementTree.SubElement(suite, "properties")
+        for name, value in _facts(report).items():
+            ElementTree.SubElement(properties, "property", name=name, value=clean(value))
+        suite.append(_audit(report))
+        suite.extend(_gates(report))
+        suite.extend(_rules(report))
+        ElementTree.SubElement(suite, "system-out").text = verdict_line(report)
+        whole = ElementTree.Element("testsuites", name="memaudit")
+        whole.append(suite)
+        for element in (suite, whole):
+            element.attrib.update(_counts(suite, sum(report.timing.values())))
+        ElementTree.indent(whole)
+        text = ElementTree.tostring(whole, encoding="unicode")
+        return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def _audit(report: Report) -> Element:
+    """Whether everything was measured: what went wrong is an error of the test itself."""
+    case = _case("audit", "complete")
+    for error in report.errors:
+        told = f"{error.get('message', '')}; {error.get('hint', '')}"
+        _outcome(case, "error", clean(error.get("code", "")), clean(told, limit=LONGEST))
+    if not report.complete and not report.errors:
+        _outcome(case, "error", "partial", PARTIAL)
+    return case
+
+
+def _gates(report: Report) -> list[Element]:
+    cases = [_case("gate", gate.word) for gate in report.gates]
+    for case, gate in zip(cases, report.gates, strict=True):
+        if gate.hit:
+            _outcome(case, "failure", "gate", f"hit by {clean(gate.told, limit=LONGEST)}")
+        elif gate.told:
+            ElementTree.SubElement(case, "system-out").text = clean(gate.told, limit=LONGEST)
+    return cases
+
+
+def _rules(report: Report) -> list[Element]:
+    """Every rule that is known here, and those that only the report knows."""
+    found: dict[str, list[Finding]] = {}
+    for finding in report.findings:
+        found.setdefault(finding.code, []).append(finding)
+    named = {code: findings[0].name for code, findings in found.items()}
+    return [
+        _rule(f"{code} {name}", found.get(code, [])) for code, name in (_known() | named).items()
+    ]
+
+
+def _rule(name: str, findings: list[Finding]) -> Element:
+    case = _case("finding", name)
+    texts = [_told(finding) for finding in findings]
+    if any(finding.severity in FAILING for finding in findings):
+        more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
+        head = clean(findings[0].message, limit=LONGEST) + more
+        _outcome(case, "failure", findings[0].severity, head, "\n".join(texts))
+    elif texts:
+        ElementTree.SubElement(case, "system-out").text = "\n".join(texts)
+    return case
+
+
+def _told(finding: Finding) -> str:
+    where = f"{clean(finding.where)}: " if finding.where else ""
+    told = f"{clean(finding.message, limit=LONGEST)} -> {clean(finding.advice, limit=LONGEST)}"
+    return where + told
+
+
+def _known() -> dict[str, str]:
+    names: dict[str, str] = {}
+    for code in registry.available("findings"):
+        try:
+            names[code] = registry.load(registry.find("findings", code)).name
+        except MachineError:  # broken or twice there: it was not asked, either
+            continue
+    return names
+
+
+def _facts(report: Report) -> dict[str, object]:
+    who = report.subject
+    facts = {"source": who.source, "family": who.family, "sha256": who.sha256}
+    keys = ("horizon", "seed", "level")
+    return {**facts, **{key: report.settings[key] for key in keys if key in report.settings}}
+
+
+def _case(kind: str, name: str) -> Element:
+    # Nobody measures how long a rule takes; the time of the audit is that of the suite.
+    return ElementTree.Element(
+        "testcase", classname=f"memaudit.{kind}", name=clean(name), time="0.000"
+    )
+
+
+def _outcome(case: Element, tag: str, kind: str, message: str, text: str = "") -> None:
+    made = ElementTree.SubElement(case, tag, message=message, type=clean(kind))
+    made.text = text or message
+
+
+def _counts(suite: Element, seconds: float) -> dict[str, str]:
+    cases = suite.findall("testcase")
+    counts = {
+        "tests": len(cases),
+        "failures": sum(case.find("failure") is not None for case in cases),
+        "errors": sum(case.find("error") is not None for case in cases),
+        "skipped": 0,
+    }
+    return {**{name: str(number) for name, number in counts.items()}, "time": f"{seconds:.3f}"}
