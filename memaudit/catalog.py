@@ -87,6 +87,7 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "github": "memaudit.reports.github:Github",
         "junit": "memaudit.reports.junit:Junit",
         "lm-eval": "memaudit.reports.lm_eval:LmEval",
+        "html": "memaudit.reports.html_page:HtmlPage",
     },
 }
 

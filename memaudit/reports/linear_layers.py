@@ -67,13 +67,19 @@ def _cells(item: ClosedForm) -> Cells:
     told = f"{kind} {wording.window(exact)}" if kind == "polynomial" else kind
     strength = wording.strength(exact)
     told += "" if strength == wording.NOTHING else f", {strength}"
-    return told, wording.horizon(exact), wording.horizon(measured), _difference(item.deviation)
+    return told, wording.horizon(exact), wording.horizon(measured), difference(item.deviation)
 
 
-def _difference(deviation: float | None) -> str:
+def difference(deviation: float | None) -> str:
+    """How far the answers are from the kernel, in one digit."""
     if deviation is None:
         return wording.NOTHING
     return "infinite" if math.isinf(deviation) else f"{deviation:.0e}" if deviation else "0"
+
+
+def as_curves(item: ClosedForm) -> tuple[Curve, Curve]:
+    """The exact memory and the measured one as curves, for the words of the reports."""
+    return _exact(item), _measured(item)
 
 
 def _exact(item: ClosedForm) -> Curve:

@@ -37,9 +37,8 @@ def precision_table(precision: Precision, *, ascii_only: bool) -> Table:
     columns = ("format", "max-abs", "spectral", "error", "margin", "horizon", "verdict")
     made = table(*columns, ascii_only=ascii_only)
     for name in _formats(precision):
-        found = [(p.where, r) for p in _parts(precision) for r in p.roundings if r.format == name]
-        where, worst = max(found, key=lambda pair: _gravity(pair[1]))
-        verdict, style = _verdict(worst)
+        where, worst = gravest(_parts(precision), name)
+        verdict, style = rounding_verdict(worst)
         told = f"{verdict}: {clean(where)}" if where and style else verdict
         made.add_row(*map(Text, (clean(name), *_cells(worst))), Text(told, style=style))
     return made
@@ -89,13 +88,19 @@ def _weights(precision: Precision) -> str:
     return ", ".join(names[:TOLD]) + more
 
 
+def gravest(parts: tuple[Precision, ...], name: str) -> tuple[str, Rounding]:
+    """What a format does to the part that bears it worst, and where that is."""
+    found = [(p.where, r) for p in parts for r in p.roundings if r.format == name]
+    return max(found, key=lambda pair: _gravity(pair[1]))
+
+
 def _gravity(rounding: Rounding) -> tuple[int, float]:
     severities = [harm.severity for harm in harms(rounding)]
     grave = 2 if "error" in severities else 1 if severities else 0
     return grave, rounding.relative or 0.0
 
 
-def _verdict(rounding: Rounding) -> tuple[str, str]:
+def rounding_verdict(rounding: Rounding) -> tuple[str, str]:
     """The gravest harm, and its colour."""
     broken = harms(rounding)
     if broken:

@@ -1,0 +1,94 @@
+"""Memory curves as lines: what is drawn of one, where its axis begins, and its fit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memaudit.numerics.envelope import envelope
+from memaudit.reports.curve_plot import floor_is_drawn
+from memaudit.reports.page.axes import below, pairs, powers
+from memaudit.reports.page.detail import Detail, partly
+from memaudit.reports.page.table import Table, number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from memaudit.results import Curve
+
+#: An axis goes this far below the largest value at most, unless a curve is heard below that.
+DECADES = 18
+
+
+def points(curve: Curve) -> tuple[np.ndarray, np.ndarray]:
+    """Lags and finite values."""
+    values = np.asarray(curve.values, dtype=np.float64)
+    lags = np.asarray(curve.lags)[: len(values)]
+    finite = np.isfinite(values)
+    return lags[finite], values[finite]
+
+
+def drawn(curve: Curve, detail: Detail) -> list[list[float]]:
+    """The points of a curve that are drawn."""
+    lags, values = points(curve)
+    kept = detail.kept(len(lags))
+    return pairs(lags[kept], values[kept])
+
+
+def lag_axis(curves: Iterable[Curve]) -> dict[str, Any]:
+    """From the first lag to the last of some curves."""
+    ends = [(int(lags[0]), int(lags[-1])) for c in curves if len(lags := points(c)[0])]
+    low, high = min((a for a, _ in ends), default=0), max((b for _, b in ends), default=1)
+    return below("lag (steps)", low, high)
+
+
+def memory_axis(curves: Iterable[Curve], *, floors: bool = False) -> dict[str, Any]:
+    """Powers of ten around the curves; what lies below their floors is noise."""
+    return powers("memory", [v for c in curves for v in heard(c, floors=floors)], gap=42)
+
+
+def heard(curve: Curve, *, floors: bool = False) -> list[float]:
+    """The largest value and the smallest one above the floor, with the floor where it is near."""
+    values = points(curve)[1]
+    positive = values[values > 0]
+    if not len(positive):
+        return []
+    above = positive[positive > curve.floor]
+    least = float(above.min()) if len(above) else float(positive.min())
+    most = float(positive.max())
+    near = [curve.floor] if floors and floor_is_drawn(curve) else []
+    return [max(least, most * 10.0**-DECADES), most, *near]
+
+
+def fit(curve: Curve) -> list[list[float]]:
+    """The fitted decay over its window: C exp(-rate t) or C t^-exponent; empty for other kinds.
+
+    A report holds rate or exponent. C is that of the envelope, which the fit was made to.
+    """
+    decay = curve.decay
+    lags, values = points(curve)
+    if decay.window is None or (decay.rate is None and decay.exponent is None):
+        return []
+    inside = (lags >= max(decay.window[0], 1)) & (lags <= decay.window[1])
+    upper = envelope(values)[inside] if decay.kind != "growing" else values[inside]
+    t, heights = lags[inside].astype(float), upper
+    t, heights = t[heights > 0], heights[heights > 0]
+    if len(t) < 2:
+        return []
+    fallen = decay.rate * t if decay.exponent is None else decay.exponent * np.log(t)  # type: ignore[operator]
+    start = float(np.median(np.log(heights) + fallen))
+    few = np.unique(np.linspace(0, len(t) - 1, 40).round().astype(int))
+    with np.errstate(over="ignore"):
+        return pairs(t[few], np.exp(start - fallen[few]))
+
+
+def curves_table(caption: str, curves: Mapping[str, Curve], detail: Detail) -> Table:
+    """Lags below each other, curves side by side."""
+    listed = list(curves.items())[: detail.lines]
+    lags = np.unique(np.concatenate([points(c)[0] for _, c in listed] or [np.zeros(0, int)]))
+    told = lags[detail.told(len(lags))]
+    columns = [dict(zip(*(part.tolist() for part in points(c)), strict=True)) for _, c in listed]
+    rows = [(str(lag), *(number(c.get(lag)) for c in columns)) for lag in told.tolist()]
+    more = partly(len(told), len(lags), "lags")
+    return Table(caption + more, ("lag", *(name for name, _ in listed)), rows, dense=True)

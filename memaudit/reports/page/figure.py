@@ -1,0 +1,128 @@
+"""A figure of the page: its pictures as plain data, its legend, and the numbers behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from memaudit.errors import clean
+from memaudit.reports.page.markup import Markup, data_script, tag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from memaudit.reports.page.table import Table
+
+#: From so many entries on a legend can be switched as a whole.
+MANY = 6
+#: A name in a plot is cut here: it must fit a phone.
+LONGEST_NAME = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One entry of a legend: the series of that name, its colour, and how it is drawn."""
+
+    name: str
+    colour: str
+    sign: str = "line"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One picture: options for ECharts as plain data, and the legend that switches its series.
+
+    `tip` names the numbers of a point. `lag` says that the axis below may be straight or
+    logarithmic, `grid` that lines are drawn both ways. Colours are names of the style sheet, `$c1`.
+    """
+
+    name: str
+    option: dict[str, Any]
+    keys: tuple[Key, ...]
+    tip: tuple[str, ...] = ("x", "y")
+    lag: bool = False
+    grid: bool = False
+
+    def data(self) -> dict[str, Any]:
+        """What the script of the page reads."""
+        return {"option": self.option, "tip": self.tip, "lag": self.lag, "grid": self.grid}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Pictures of which one is seen, a sentence on how to read them, and their tables.
+
+    `label` says the same as the picture, for those who cannot see it.
+    """
+
+    title: str
+    told: str
+    label: str
+    views: tuple[View, ...]
+    tables: tuple[Table, ...]
+    choice: str = ""
+    shape: str = ""
+    logarithmic: bool = False
+
+    def markup(self) -> Markup:
+        """The figure; every part works by keyboard, and the tables without a script."""
+        several = len(self.views) > 1
+        return tag(
+            "figure",
+            tag("figcaption", tag("h3", self.title), tag("p", self.told)),
+            _reset(),
+            tag("div", self._choice(), class_="controls") if several else None,
+            [_keys(view.keys, hidden=k > 0) for k, view in enumerate(self.views)],
+            tag("div", role="img", aria_label=self.label, tabindex="0", class_="plot"),
+            [data_script(view.data(), class_="view") for view in self.views],
+            _behind(self.tables),
+            data_chart=True,
+            class_=f"figure {self.shape}".strip(),
+            data_scale="log" if self.logarithmic else None,
+        )
+
+    def _choice(self) -> Markup:
+        options = [tag("option", view.name) for view in self.views]
+        # A page that is loaded again must not show one view and name another.
+        return tag("label", f"{self.choice} ", tag("select", options, autocomplete="off"))
+
+
+def unique(names: Iterable[str]) -> list[str]:
+    """Names as a plot shows them, each once: a series is switched by its name."""
+    seen: dict[str, int] = {}
+    found = []
+    for name in names:
+        short = clean(name, limit=LONGEST_NAME) or "(no name)"
+        seen[short] = seen.get(short, 0) + 1
+        found.append(short if seen[short] == 1 else f"{short} ({seen[short]})")
+    return found
+
+
+def _keys(keys: Sequence[Key], *, hidden: bool) -> Markup:
+    buttons = [
+        tag(
+            "button",
+            tag("i", class_=f"{key.sign} {key.colour.strip('$')}"),
+            key.name,
+            type="button",
+            data_name=key.name,
+            aria_pressed="true",
+        )
+        for key in keys
+    ]
+    if len(keys) >= MANY:
+        buttons += [
+            tag("button", word, type="button", data_all=on, class_="whole")
+            for word, on in (("all", "on"), ("none", "off"))
+        ]
+    said = "Curves; press to hide or show"
+    return tag("div", buttons, class_="keys", role="group", aria_label=said, hidden=hidden)
+
+
+def _reset() -> Markup:
+    return tag("button", "Reset zoom", type="button", class_="reset", hidden=True)
+
+
+def _behind(tables: Sequence[Table]) -> Markup:
+    summary = tag("summary", "Data table" if len(tables) == 1 else "Data tables")
+    return tag("details", summary, [table.markup() for table in tables], class_="data")

@@ -1,0 +1,106 @@
+"""Findings with their advice, and the assumptions of the theory."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from memaudit.errors import clean
+from memaudit.reports import wording
+from memaudit.reports.page.markup import Markup, tag, text
+from memaudit.reports.page.section import Section
+from memaudit.reports.page.table import Table
+from memaudit.reports.page.verdict import anchor
+from memaudit.results import SEVERITIES
+
+if TYPE_CHECKING:
+    from memaudit.reports.page.detail import Detail
+    from memaudit.results import Finding, Report
+
+#: So many places of one finding are told; the JSON report has them all.
+TOLD = 6
+
+
+def findings_section(report: Report, detail: Detail) -> Section:
+    """Every finding, the gravest first, by code."""
+    ordered = sorted(report.findings, key=lambda f: -_grade(f))  # stable: codes stay together
+    groups = [list(found) for _, found in groupby(ordered, key=lambda f: (f.code, f.severity))]
+    blocks = [_group(found, first=_is_first(groups, k)) for k, found in enumerate(groups)]
+    more = len(blocks) - detail.items
+    lead = "What a person should know about these numbers, and what to do about it."
+    if more > 0:
+        lead += f" {more} more are in the JSON report."
+    if not blocks:
+        return Section("findings", "Findings", "none", [])
+    return Section("findings", "Findings", lead, blocks[: detail.items])
+
+
+def assumptions_section(report: Report, detail: Detail) -> Section | None:
+    """One row per property that the theory asks for."""
+    if not report.assumptions:
+        return None
+    places = any(item.where for item in report.assumptions)
+    rows = [
+        (
+            clean(item.name),
+            *([clean(item.where)] if places else []),
+            _mark(wording.verdict(item)),
+            wording.number(item.residual),
+            wording.number(item.tolerance),
+            clean(item.note),
+        )
+        for item in report.assumptions[: detail.items]
+    ]
+    columns = [
+        "assumption",
+        *(["layer"] if places else []),
+        "verdict",
+        "residual",
+        "tolerance",
+        "note",
+    ]
+    more = len(report.assumptions) - detail.items
+    lead = "Properties that the theory asks for, measured: a residual against a tolerance."
+    lead += f" {more} more rows are in the JSON report." if more > 0 else ""
+    table = Table("Assumptions of the theory", columns, rows, quiet=True)
+    return Section("assumptions", "Assumptions", lead, [table.markup()])
+
+
+def _group(found: list[Finding], *, first: bool) -> Markup:
+    one = found[0]
+    severity = one.severity if one.severity in SEVERITIES else "note"
+    told = [
+        tag("p", tag("b", f"{clean(f.where)}: ") if f.where else None, f.message)
+        for f in found[:TOLD]
+    ]
+    if len(found) > TOLD:
+        told.append(tag("p", f"… and {len(found) - TOLD} more places"))
+    advice = dict.fromkeys(f.advice for f in found[:TOLD] if f.advice)
+    return tag(
+        "article",
+        tag(
+            "h3",
+            tag("span", text(one.severity), class_=f"badge {severity}"),
+            " ",
+            tag("code", one.code),
+            f" {clean(one.name)}",
+        ),
+        told,
+        [tag("p", tag("b", "Advice: "), item, class_="advice") for item in advice],
+        class_=f"finding {severity}",
+        id=anchor(one.code) if first else None,
+    )
+
+
+def _is_first(groups: list[list[Finding]], place: int) -> bool:
+    code = groups[place][0].code
+    return all(group[0].code != code for group in groups[:place])
+
+
+def _grade(finding: Finding) -> int:
+    return SEVERITIES.index(finding.severity) if finding.severity in SEVERITIES else -1
+
+
+def _mark(verdict: str) -> Markup:
+    mood = {"holds": "good", "fails": "warning"}.get(verdict, "plain")
+    return tag("span", verdict, class_=f"kind {mood}")

@@ -1,0 +1,48 @@
+"""A memory curve as a small drawing without a script: for cards and notebooks."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from memaudit.reports.page.axes import decades
+from memaudit.reports.page.curves import heard, points
+from memaudit.reports.page.detail import spread
+from memaudit.reports.page.markup import Markup, tag
+
+if TYPE_CHECKING:
+    from memaudit.results import Curve
+
+WIDTH, HEIGHT, POINTS = 160, 36, 80
+_SIZE = {
+    **{"width": WIDTH, "height": HEIGHT},
+    **{"preserveAspectRatio": "none", "aria_hidden": "true", "focusable": "false"},
+}
+
+
+def sparkline(curve: Curve, *, colour: str | None = None) -> Markup:
+    """The curve over linear lags, logarithmic in height; hidden from screen readers."""
+    path = _path(curve)
+    if not path:
+        return Markup("")
+    stroke = {"stroke": colour} if colour else {}
+    line = tag("path", d=path, fill="none", stroke_width="1.75", **stroke)
+    box = f"0 0 {WIDTH} {HEIGHT}"
+    return tag("svg", line, viewBox=box, **_SIZE)
+
+
+def _path(curve: Curve) -> str:
+    lags, values = points(curve)
+    kept = spread(len(lags), POINTS)
+    seen = [(x, v) for x, v in zip(lags[kept].tolist(), values[kept].tolist(), strict=True)]
+    seen = [(x, v) for x, v in seen if v > 0]
+    if len(seen) < 2:
+        return ""
+    low, high = decades(heard(curve))
+    across = max(lags[-1] - lags[0], 1)
+    places = []
+    for lag, value in seen:
+        share = (high - max(math.log10(value), low)) / (high - low)
+        x = 1 + (lag - lags[0]) / across * (WIDTH - 2)
+        places.append(f"{x:.1f} {1 + max(share, 0.0) * (HEIGHT - 2):.1f}")
+    return "M" + "L".join(places)

@@ -1,0 +1,230 @@
+"""Eigenvalues in the complex plane, and their time scales."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memaudit.errors import clean
+from memaudit.numerics.predictions import predictions
+from memaudit.reports import wording
+from memaudit.reports.depth import steps
+from memaudit.reports.page.axes import axis, colour, depth_colour, digits, line, option, powers
+from memaudit.reports.page.detail import partly, spread
+from memaudit.reports.page.figure import Figure, Key, View, unique
+from memaudit.reports.page.markup import Markup, notes, tag
+from memaudit.reports.page.section import Section, grid
+from memaudit.reports.page.table import Table, number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from memaudit.reports.page.detail import Detail
+    from memaudit.results import Report, Spectrum
+
+LEAD = (
+    "Eigenvalues of one step of every recurrent layer. Inside the unit circle a mode decays, on it "
+    "it stays for ever, beyond it it grows; the margin is the distance of the slowest mode."
+)
+#: Points of a circle.
+ROUND = 181
+ALL = "all layers"
+
+
+def spectrum_section(report: Report, detail: Detail) -> Section | None:
+    """Every recurrent layer that has a spectrum."""
+    if not report.spectrum:
+        return None
+    spectra = report.spectrum
+    kept = [spectra[k] for k in spread(len(spectra), detail.lines).tolist()]
+    labels = unique(f"{s.where}: {s.layer}" if s.where else s.layer for s in kept)
+    named = dict(zip(labels, kept, strict=True))
+    more = partly(len(kept), len(spectra), "layers")
+    plane, scales = _plane(named, detail), _scales(named, detail)
+    noted = [clean(item.note, limit=600) for item in kept if item.note]
+    blocks = [
+        _layers(named, more).markup(),
+        grid(
+            plane.markup(),
+            tag("div", scales.markup(), _predicted(report, detail), notes(*noted)),
+            kind="grid two",
+        ),
+    ]
+    return Section("spectrum", "Spectrum", LEAD, blocks)
+
+
+def _layers(named: dict[str, Spectrum], more: str) -> Table:
+    rows = [
+        (
+            name,
+            clean(item.cell, limit=60),
+            clean(item.parameterization, limit=60),
+            f"{item.count:,}",
+            f"{item.margin:.3g}",
+            steps(item.time_scale),
+            _range(item),
+            _exponent(item),
+        )
+        for name, item in named.items()
+    ]
+    columns = ("recurrence", "cell", "form", "modes", "margin", "time scale", "over data")
+    return Table(f"Recurrent layers{more}", (*columns, "Lyapunov"), rows)
+
+
+def _plane(named: dict[str, Spectrum], detail: Detail) -> Figure:
+    """All layers, then each with its operating points."""
+    views = [_complex(ALL, {n: s.eigenvalues for n, s in named.items()}, named.values(), detail)]
+    if len(named) == 1:
+        views = []
+    for name, item in named.items():
+        clouds = {f"at {p.at}": p.eigenvalues for p in (item, *item.points)}
+        views.append(_complex(name, clouds, [item], detail))
+    tables = [_slowest(name, item, detail) for name, item in named.items()]
+    return Figure(
+        title="Complex plane",
+        told="Solid: the unit circle, the boundary. Dashed: the slowest mode. Drag to zoom in.",
+        label="Scatter plot of eigenvalues around the unit circle. "
+        + "; ".join(f"{n}: margin {s.margin:.3g}" for n, s in list(named.items())[:8])
+        + ".",
+        views=tuple(views),
+        tables=tuple(tables),
+        choice="Layer",
+        shape="square",
+    )
+
+
+def _complex(
+    view: str, clouds: dict[str, np.ndarray], items: Iterable[Spectrum], detail: Detail
+) -> View:
+    listed = list(items)
+    names = unique(clouds)
+    share = max(detail.dots // max(len(clouds), 1), 1)
+    margin = min(item.margin for item in listed)
+    values = [np.asarray(c).ravel() for c in clouds.values()]
+    size = max([1.0, *(float(np.abs(v).max()) for v in values if len(v))])
+    reach = 1.2 if size <= 1.15 else math.ceil(size * 11) / 10
+    series = [
+        _circle("unit circle", 1.0, "$ink", "solid"),
+        _circle("margin", 1 - margin, "$accent", "dashed"),
+    ]
+    keys = [Key("unit circle", "$ink"), Key("margin", "$accent", "dash")]
+    for k, (name, cloud) in enumerate(zip(names, values, strict=True)):
+        hue = depth(k, len(names))
+        slow = np.argsort(-np.abs(cloud), kind="stable")
+        points = [_mode(v) for v in cloud[slow[spread(len(cloud), share)]].tolist()]
+        style = {"color": hue, "opacity": 0.75}
+        dotted = {"type": "scatter", "name": name, "data": points, "symbolSize": 6, "z": 3}
+        series.append({**dotted, "color": hue, "itemStyle": style})
+        keys.append(Key(name, hue, "spot"))
+    across = axis("real part", gap=28, min=-reach, max=reach)
+    upward = axis("imaginary part", gap=40, min=-reach, max=reach)
+    for one in (across, upward):  # the ends of the axes are no round numbers
+        one["axisLabel"] |= {"showMinLabel": False, "showMaxLabel": False}
+    made = option(across, upward, series, item=True)
+    # Equal margins on both sides keep the circle round in a square.
+    made["grid"] = {"left": 58, "right": 16, "top": 16, "bottom": 58, "containLabel": False}
+    tip = ("real", "imaginary", "|lambda|", "time scale")
+    return View(view, made, tuple(keys), tip, grid=True)
+
+
+def depth(place: int, count: int) -> str:
+    """The colour of a layer: a scale where there are many, else colours that are far apart."""
+    return depth_colour(place, count) if count > 6 else colour(place)
+
+
+def _circle(name: str, radius: float, hue: str, kind: str) -> dict[str, Any]:
+    turns = np.linspace(0.0, 2.0 * math.pi, ROUND)
+    points = [[digits(radius * math.cos(t)), digits(radius * math.sin(t))] for t in turns.tolist()]
+    style = {"width": 1.5, "type": kind}
+    return line(name, points, hue, lineStyle=style, id=f"aux {name}", silent=True)
+
+
+def _mode(value: complex) -> list[float | str]:
+    return [digits(value.real), digits(value.imag), digits(abs(value)), steps(_scale(value))]
+
+
+def _scale(value: complex) -> float:
+    """Steps until a mode has fallen to 1/e; infinite on the boundary and beyond."""
+    size = abs(value)
+    return math.inf if size >= 1.0 else 0.0 if size == 0.0 else -1.0 / math.log(size)
+
+
+def _scales(named: dict[str, Spectrum], detail: Detail) -> Figure:
+    """One row per layer, a dot per mode, from fast to slow."""
+    names = list(named)
+    share = max(detail.dots // len(names), 1)
+    dots, seen, endless = [], [1.0], 0
+    for row, item in enumerate(named.values()):
+        values = [_scale(v) for v in np.asarray(item.eigenvalues).ravel().tolist()]
+        finite = np.sort(np.asarray([v for v in values if 0 < v < math.inf]))[::-1]
+        endless += sum(map(math.isinf, values))
+        for scale in finite[spread(len(finite), share)].tolist():
+            seen.append(max(scale, 1e-2))
+            told = f"{names[row]}: {steps(scale)} steps"
+            dots.append({"value": [digits(max(scale, 1e-2)), row], "told": told})
+    style = {"color": "$c1", "opacity": 0.45}
+    modes = {"type": "scatter", "name": "modes", "data": dots, "symbolSize": 8}
+    rows = axis("", gap=8, kind="category", data=names, inverse=True)
+    rows["axisLabel"] = {
+        "width": 110,
+        "overflow": "truncate",
+        "interval": 0 if len(names) <= 40 else "auto",
+    }
+    made = option(
+        powers("time scale (steps)", seen, gap=28),
+        rows,
+        [{**modes, "itemStyle": style, "color": "$c1"}],
+        item=True,
+    )
+    beyond = f" {endless} on or beyond the boundary are not drawn." if endless else ""
+    return Figure(
+        title="Time scales",
+        told=f"Steps until a mode has fallen to 1/e.{beyond}",
+        label=f"Dot plot of the time scales of {len(names)} layers.",
+        views=(View("modes", made, (Key("modes", "$c1", "spot"),), (), grid=True),),
+        tables=(_layers(named, ""),),
+        shape=f"rows-{min(max(len(names), 5), 40)}",
+    )
+
+
+def _slowest(name: str, item: Spectrum, detail: Detail) -> Table:
+    values = np.asarray(item.eigenvalues).ravel()
+    slow = np.argsort(-np.abs(values), kind="stable")[: max(detail.rows // 4, 4)]
+    rows = [
+        (str(k + 1), number(v.real), number(v.imag), number(abs(v)), steps(_scale(v)))
+        for k, v in enumerate(values[slow].tolist())
+    ]
+    caption = f"{name}, at {clean(item.at, limit=60)}: slowest modes"
+    columns = ("mode", "real", "imaginary", "absolute", "time scale")
+    return Table(caption + partly(len(slow), item.count, "modes"), columns, rows, dense=True)
+
+
+def _predicted(report: Report, detail: Detail) -> Markup | None:
+    """What the slowest mode says beside what a curve says."""
+    pairs = [item for item in predictions(report) if item.measured is not None]
+    rows = [
+        (
+            clean(f"{p.where}: {p.query}" if p.where else p.query, limit=120),
+            number(p.rate, 4),
+            f"{p.measured:.4g} {wording.interval(p.curve)}".strip(),
+            clean(f"{p.layer}, {p.at.partition(',')[0]}", limit=120),
+        )
+        for p in pairs[: detail.items]
+    ]
+    columns = ("query", "predicted rate", "measured rate", "slowest mode")
+    caption = "Rates: predicted by the slowest mode, and measured"
+    return Table(caption, columns, rows).markup() if rows else None
+
+
+def _range(item: Spectrum) -> str:
+    scales = sorted(point.time_scale for point in item.points)
+    return " to ".join(dict.fromkeys(map(steps, (*scales[:1], *scales[-1:])))) or wording.NOTHING
+
+
+def _exponent(item: Spectrum) -> str:
+    if item.lyapunov is None or item.lyapunov_interval is None:
+        return wording.NOTHING
+    low, high = item.lyapunov_interval
+    return f"{item.lyapunov:.3g} [{low:.3g}, {high:.3g}]"

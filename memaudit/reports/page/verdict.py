@@ -1,0 +1,181 @@
+"""The top of the page: what was audited, how long it remembers, and the worst that was found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memaudit.errors import clean
+from memaudit.numerics.reach import reach
+from memaudit.reports import wording
+from memaudit.reports.page.axes import colour
+from memaudit.reports.page.markup import Markup, joined, tag, text
+from memaudit.reports.page.sparkline import sparkline
+from memaudit.reports.summary import PARTIAL, percent
+from memaudit.results import SEVERITIES, Status
+
+if TYPE_CHECKING:
+    from memaudit.reports.page.detail import Detail
+    from memaudit.results import Curve, Finding, Report
+
+#: So many findings stand at the top.
+WORST = 3
+#: How a kind of decay ends a sentence.
+MANNER = {
+    "finite": "and then nothing at all is left",
+    "exponential": "and its memory decays exponentially",
+    "polynomial": "and its memory decays like a power law inside the window",
+    "persistent": "and its memory does not decay inside the window",
+    "growing": "and the trace of an input grows with every step",
+}
+
+
+def header(report: Report) -> Markup:
+    """Name and facts of the model; a partial report says so first."""
+    who = report.subject
+    facts = {
+        "family": f"{who.family} (adapter {who.adapter})",
+        "parameters": f"{who.parameters:,}, {percent(who.coverage)} of them run",
+        "run as": f"{who.dtype} on {who.device}",
+    }
+    chips = [tag("li", tag("b", name), " ", value) for name, value in facts.items()]
+    return tag(
+        "header",
+        alarm(report),
+        tag("p", "memaudit report", class_="eyebrow"),
+        tag("h1", text(who.source, limit=300)),
+        tag("p", who.description, class_="model") if who.description else None,
+        tag("ul", chips, class_="facts"),
+        [tag("p", note, class_="aside") for note in who.notes],
+        class_="hero",
+    )
+
+
+def alarm(report: Report) -> Markup | None:
+    """What cut an audit short."""
+    if report.complete and not report.errors:
+        return None
+    told = [tag("p", tag("strong", PARTIAL))] if not report.complete else []
+    for error in report.errors:
+        where = f" ({error['stage']})" if error.get("stage") else ""
+        hint = f"; {error['hint']}" if error.get("hint") else ""
+        fact = f"{error.get('code', '')}{where}: {error.get('message', '')}{hint}"
+        told.append(tag("p", fact))
+    return tag("div", told, class_="alarm", role="note")
+
+
+def verdict(report: Report, detail: Detail) -> Markup:
+    """One sentence, a card per query, and the worst findings."""
+    curves = list(report.memory.items())[: detail.items]
+    cards = [card(query, curve, colour(k)) for k, (query, curve) in enumerate(curves)]
+    return tag(
+        "section",
+        tag("h2", "Verdict", id="verdict-title", class_="quiet"),
+        tag("p", sentence(report), class_="sentence"),
+        tag("div", cards, class_="cards") if cards else None,
+        worst(report),
+        id="verdict",
+        aria_labelledby="verdict-title",
+    )
+
+
+def sentence(report: Report) -> Markup:
+    """How long the model remembers, under the query that it remembers longest under."""
+    known = {q: c for q, c in report.memory.items() if c.status not in wording.UNREAD}
+    if not known:
+        return text("No memory curve could be judged.")
+    query = max(known, key=lambda name: reach(known[name]))
+    curve = known[query]
+    kind, lags = curve.decay.kind, wording.horizon(curve)
+    if kind == "memoryless":
+        return text("No trace of an earlier input was heard in the answers.")
+    manner = MANNER.get(kind, "but how its memory decays stays undetermined")
+    if lags == wording.UNKNOWN:
+        words = "It remembers until the numerical floor hides it"
+        return joined(words, f", {manner} ({clean(query)}).")
+    count = lags.replace("> ", "more than ")
+    steps = tag("strong", f"{count} step{'' if count == '1' else 's'}")
+    return joined("It remembers for ", steps, f", {manner} (query {clean(query)}).")
+
+
+def card(query: str, curve: Curve, hue: str) -> Markup:
+    """One query: horizon, kind, rate, half-life, and the curve in small."""
+    rows = {"half-life": wording.half_life(curve)}
+    name, _, strength = wording.strength(curve).partition(" ")
+    if strength:
+        rows[name] = f"{strength} {wording.interval(curve)}".strip()
+    rows["window"] = f"lags {wording.window(curve)}".replace("lags -", wording.NOTHING)
+    rows["confidence"] = wording.confidence(curve)
+    listed = [(tag("dt", key), tag("dd", value)) for key, value in rows.items()]
+    status = None if curve.status is Status.OK else tag("p", curve.status.value, class_="aside")
+    return tag(
+        "article",
+        tag("h3", tag("i", class_=f"spot {hue.strip('$')}"), text(query, limit=60)),
+        tag("p", tag("span", _big(curve), class_="big"), " ", tag("span", _unit(curve))),
+        tag("p", tag("span", text(curve.decay.kind), class_=f"kind {_mood(curve)}")),
+        tag("div", sparkline(curve), class_=f"spark {hue.strip('$')}"),
+        tag("dl", listed),
+        status,
+        class_="card",
+    )
+
+
+def worst(report: Report) -> Markup:
+    """The gravest findings in a line each; the rest is below."""
+    counts = [
+        f"{number} {severity}{'s' if number > 1 else ''}"
+        for severity in reversed(SEVERITIES)
+        if (number := sum(finding.severity == severity for finding in report.findings))
+    ]
+    if not counts:
+        return tag("p", "No findings: nothing speaks against these numbers.", class_="aside")
+    ordered = sorted(report.findings, key=lambda f: -_grade(f.severity))
+    grave = [f for f in ordered if f.severity != "note"][:WORST] or ordered[:1]
+    listed = [
+        tag(
+            "li",
+            tag("span", text(f.severity), class_=f"badge {_grade_name(f.severity)}"),
+            tag(
+                "span",
+                _linked(f),
+                f"{clean(f.where)}: " if f.where else "",
+                text(f.message, limit=400),
+            ),
+        )
+        for f in grave
+    ]
+    title = tag("h3", ", ".join(counts))
+    return tag("div", title, tag("ul", listed, class_="worst"), class_="found")
+
+
+def _linked(finding: Finding) -> Markup:
+    words = f"{clean(finding.code)} {clean(finding.name)}"
+    return joined(tag("a", words, href=f"#{anchor(finding.code)}"), " ")
+
+
+def anchor(code: str) -> str:
+    """The place of a finding on the page."""
+    return "finding-" + "".join(c for c in clean(code, limit=20) if c.isalnum() and c.isascii())
+
+
+def _grade(severity: str) -> int:
+    return SEVERITIES.index(severity) if severity in SEVERITIES else -1
+
+
+def _grade_name(severity: str) -> str:
+    return severity if severity in SEVERITIES else "note"
+
+
+def _big(curve: Curve) -> str:
+    horizon = wording.horizon(curve)
+    return "none" if horizon == wording.NOTHING else horizon
+
+
+def _unit(curve: Curve) -> str:
+    horizon = wording.horizon(curve)
+    if horizon == wording.UNKNOWN:
+        return wording.HIDDEN
+    return "horizon" if horizon == wording.NOTHING else "steps to the horizon"
+
+
+def _mood(curve: Curve) -> str:
+    return {"growing": "error", "persistent": "warning"}.get(curve.decay.kind, "plain")
