@@ -46,7 +46,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("deviation", "largest, of answers from the closed form", False, "closed-form", True),
     Metric("radius", "how far the weights may move", True, "stability", layered=True),
     Metric("radius_beyond", "the largest move, where none breaks the model", None, "stability"),
-    Metric("tolerance_radius", "the move that doubles the error", True, "stability"),
+    Metric("tolerance_radius", "how far, until E(beta) is over its tolerance", True, "stability"),
     Metric(
         "precision", "error in a number format", False, "precision", inner="FORMAT/relative_error"
     ),

@@ -1,0 +1,79 @@
+"""The section between the markers is replaced, and nothing else is touched."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memaudit.cards import BEGIN, END, with_section
+from memaudit.errors import SourceError
+
+FRONT = "---\nlicense: mit\ntags: [a]\n---\n"
+BLOCK = f"{BEGIN}\nnew\n{END}"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", f"{BLOCK}\n"),
+        ("# Model\n", f"# Model\n\n{BLOCK}\n"),
+        ("# Model", f"# Model\n\n{BLOCK}\n"),
+        ("# Model\n\n", f"# Model\n\n{BLOCK}\n"),
+        (FRONT, f"{FRONT}\n{BLOCK}\n"),
+        (f"{FRONT}# M\n\n{BEGIN}\nold\n{END}\n\nrest", f"{FRONT}# M\n\n{BLOCK}\n\nrest"),
+        (f"{BEGIN}\nold\n{END}", BLOCK),
+        (f"{BEGIN}\n{END}\n", f"{BLOCK}\n"),
+        ("<!-- memaudit begin -->\nold\n<!--memaudit end-->\n", f"{BLOCK}\n"),
+        ("  <!-- memaudit begin: mine --> \nold\n <!-- memaudit end --> \nx", f"{BLOCK}\nx"),
+    ],
+)
+def test_the_section_stands_between_the_markers(before, after):
+    assert with_section(before, "new\n") == after
+
+
+def test_line_ends_are_those_of_the_file():
+    text = f"{FRONT}# M\n\n{BEGIN}\nold\n{END}\nrest\n".replace("\n", "\r\n")
+    made = with_section(text, "new\n\nmore\n")
+    assert made == f"{FRONT}# M\n\n{BEGIN}\nnew\n\nmore\n{END}\nrest\n".replace("\n", "\r\n")
+    assert with_section("# M\r\n", "new") == f"# M\n\n{BLOCK}\n".replace("\n", "\r\n")
+
+
+def test_markers_inside_of_code_are_somebodys_example():
+    text = f"```html\n{BEGIN}\n{END}\n```\n"
+    made = with_section(text, "new")
+    assert made == f"{text}\n{BLOCK}\n"
+    assert with_section(made, "new") == made
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (f"{BEGIN}\n", "1 (begin)"),
+        (f"x\n{END}\n", "2 (end)"),
+        (f"{END}\n{BEGIN}\n", "2 (begin), 1 (end)"),
+        (f"{BEGIN}\na\n{END}\n{BEGIN}\nb\n{END}\n", "1 (begin), 4 (begin), 3 (end), 6 (end)"),
+        (f"{BEGIN}\n{BEGIN}\n{END}\n", "1 (begin), 2 (begin), 3 (end)"),
+        (f"{BEGIN}\r\n{BEGIN}\r\n{END}\r\n", "1 (begin), 2 (begin), 3 (end)"),
+    ],
+)
+def test_markers_that_do_not_pair_up_are_refused_with_their_lines(text, lines):
+    with pytest.raises(SourceError) as caught:
+        with_section(text, "new")
+    assert caught.value.fact == f"the markers of memaudit do not pair up: lines {lines}"
+    assert "one begin and, below it, one end" in caught.value.hint
+
+
+PIECES = st.sampled_from(["\n", "\r\n", "a", " ", "---", "```", "#", BEGIN, END, "é", "\ufeff"])
+
+
+@given(st.lists(PIECES, max_size=12).map("".join), st.text("ab\n", max_size=5))
+def test_twice_is_once_and_the_rest_is_kept(text, section):
+    try:
+        made = with_section(text, section)
+    except SourceError:
+        return
+    assert with_section(made, section) == made
+    assert with_section(with_section(text, "other"), section) == made
+    if BEGIN not in text and END not in text:
+        assert made.startswith(text)

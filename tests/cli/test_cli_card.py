@@ -1,0 +1,196 @@
+"""`memaudit card`: two files in a folder, written from a report or from a scan."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+import yaml
+
+from memaudit import faults
+from memaudit.cards import BEGIN, END
+from memaudit.cli import main
+from memaudit.errors import SourceError
+from tests.cli.played import Interrupted, one_line
+from tests.reports.handmade import curve, identity, report
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = tmp_path / "model"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def saved(tmp_path):
+    return report(curve(), subject=identity(source=str(tmp_path / "model"))).save(
+        tmp_path / "report.json"
+    )
+
+
+@pytest.fixture
+def card(capsys):
+    def card(*words) -> tuple[int, str, str]:
+        code = main(["card", *map(str, words)])
+        return code, *capsys.readouterr()
+
+    return card
+
+
+def test_a_report_is_put_into_the_card(card, folder, saved):
+    (folder / "README.md").write_bytes(b"---\r\nlicense: mit\r\n---\r\n# M\r\n")
+    code, out, err = card(folder, saved)
+    assert (code, out) == (0, "")
+    assert one_line(err).endswith("were written; nothing was pushed")
+    text = (folder / "README.md").read_bytes()
+    assert text.startswith(b"---\r\nlicense: mit\r\n---\r\n# M\r\n\r\n<!-- memaudit begin")
+    assert text.count(b"\r\n") == text.count(b"\n")
+    entries = yaml.safe_load((folder / ".eval_results" / "memaudit.yaml").read_text())
+    assert entries[0] == {
+        "dataset": {"id": "memaudit/memory", "task_id": "horizon"},
+        "value": 139,
+        "notes": "memaudit 0.1.0, horizon 512, seed 0, level standard",
+    }
+    assert sorted(p.name for p in folder.rglob("*")) == [
+        *(".eval_results", "README.md", "memaudit.yaml")
+    ]
+
+
+def test_a_second_time_changes_nothing(card, folder, saved):
+    card(folder, saved)
+    first = (folder / "README.md").read_bytes()
+    code, _, err = card(folder, saved)
+    assert code == 0
+    assert one_line(err).endswith("say so already")
+    assert (folder / "README.md").read_bytes() == first
+
+
+def test_the_card_does_not_tell_where_the_folder_lies(card, folder, saved, tmp_path):
+    card(folder, saved)
+    text = (folder / "README.md").read_text()
+    assert str(tmp_path) not in text
+    assert "<pre>memaudit scan model --horizon 512" in text
+
+
+def test_without_a_report_the_folder_is_scanned(card, stage, folder):
+    code, out, _ = card(folder, "--quick", "--horizon", "64", "--query", "impulse")
+    assert (code, out) == (0, "")
+    (call,) = stage.calls
+    assert call["source"] == str(folder)
+    assert (call["horizon"], call["level"], call["queries"]) == (64, "quick", ("impulse",))
+    assert call["offline"] is True
+    assert "## Memory audit" in (folder / "README.md").read_text()
+
+
+def test_an_incomplete_audit_is_told_in_the_card(card, stage, folder):
+    stage.answer = report(curve(), complete=False)
+    code, _, err = card(folder)
+    assert code == 4
+    assert "the audit is incomplete, and the card says so" in err
+    assert "**PARTIAL REPORT" in (folder / "README.md").read_text()
+
+
+def test_an_interrupted_audit_leaves_the_card(card, stage, folder):
+    stage.answer = Interrupted(report(curve(), complete=False))
+    code, _, err = card(folder)
+    assert code == 130
+    assert "the card was left as it was" in err
+    assert not (folder / "README.md").exists()
+
+
+def test_a_source_that_is_refused_leaves_the_card(card, stage, folder):
+    stage.answer = SourceError("E_UNSUPPORTED", "no model in it")
+    assert card(folder)[0] == 3
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "fact"),
+    [
+        (["missing"], 3, "error[E_NOT_FOUND] missing: no such folder"),
+        (["{saved}"], 3, "not a folder"),
+        (["{folder}", "missing.json"], 3, "error[E_NOT_FOUND] missing.json"),
+        (["{folder}", "{folder}"], 3, "error[E_NOT_FOUND]"),
+        (["{folder}", "{saved}", "--quick"], 2, "--quick is for a scan"),
+        (["{folder}", "{saved}", "--set", "epsilon=0.1"], 2, "--set is for a scan"),
+        (["{folder}", "{saved}", "--dataset", "x"], 2, "write it as org/name"),
+        (["{folder}", "--quick", "--thorough"], 2, "contradict each other"),
+        ([], 2, "DIR"),
+    ],
+)
+def test_wrong_arguments_write_nothing(card, folder, saved, words, code, fact):
+    got, out, err = card(*(word.format(folder=folder, saved=saved) for word in words))
+    assert (got, out) == (code, "")
+    assert fact in one_line(err)
+    assert list(folder.iterdir()) == []
+
+
+def test_markers_that_do_not_pair_up_leave_everything(card, folder, saved):
+    text = f"{BEGIN}\n{BEGIN}\n{END}\n"
+    (folder / "README.md").write_text(text)
+    code, _, err = card(folder, saved)
+    assert code == 3
+    assert f"error[E_UNSUPPORTED] {folder}/README.md: the markers" in one_line(err)
+    assert [p.name for p in folder.iterdir()] == ["README.md"]
+    assert (folder / "README.md").read_text() == text
+
+
+@pytest.mark.parametrize("name", ["README.md", ".eval_results"])
+def test_a_link_in_the_folder_is_not_followed(card, folder, saved, tmp_path, name):
+    outside = tmp_path / "outside"
+    if name == "README.md":
+        outside.write_text("mine\n")
+    else:
+        outside.mkdir()
+    (folder / name).symlink_to(outside)
+    code, _, err = card(folder, saved)
+    assert code == 3
+    assert f"error[E_PATH] {folder}/{name}" in one_line(err)
+    assert not outside.is_file() or outside.read_text() == "mine\n"
+    assert not outside.is_dir() or list(outside.iterdir()) == []
+
+
+def test_a_readme_that_is_no_text_is_refused(card, folder, saved):
+    (folder / "README.md").write_bytes(b"\xff\xfe\x00")
+    code, _, err = card(folder, saved)
+    assert code == 3
+    assert "not UTF-8 text" in one_line(err)
+    assert (folder / "README.md").read_bytes() == b"\xff\xfe\x00"
+
+
+def test_a_folder_in_the_place_of_the_readme_is_refused(card, folder, saved):
+    (folder / "README.md").mkdir()
+    assert card(folder, saved)[0] == 3
+
+
+def test_a_folder_that_may_not_be_written_is_the_machines_fault(card, folder, saved, monkeypatch):
+    def refuse(*_, **__) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(pathlib.Path, "mkdir", refuse)
+    code, _, err = card(folder, saved)
+    assert code == 5
+    assert f"error[E_DISK] {folder}/.eval_results: cannot make the folder" in one_line(err)
+    assert list(folder.iterdir()) == []
+
+
+def test_a_full_disk_leaves_the_card_as_it_was(card, folder, saved, monkeypatch):
+    (folder / "README.md").write_text("mine\n")
+
+    def full(step: str) -> None:
+        if step == "write.flushed":
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(faults, "step", full)
+    code, _, err = card(folder, saved)
+    assert code == 5
+    assert "error[E_DISK]" in one_line(err)
+    assert (folder / "README.md").read_text() == "mine\n"
+    assert not [p for p in folder.rglob("*") if p.is_file() and p.name != "README.md"]
+
+
+def test_a_hub_report_keeps_its_name(card, folder, tmp_path):
+    made = report(curve(), subject=identity(source="org/name"))
+    card(folder, made.save(tmp_path / "r.json"))
+    assert "**org/name**" in (folder / "README.md").read_text()

@@ -1,0 +1,154 @@
+"""`memaudit diff --fail-on`: changes in percent, findings that are new, and the later report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from memaudit.cli import main
+from memaudit.results import Finding, Report
+from tests.cli.played import one_line
+from tests.findings.spectral_evidence import modes
+from tests.reports.handmade import LAGS, curve, power_law, report
+
+NOTE = Finding("MA105", "supremum-at-edge", "note", "text one", "advice")
+WARNING = Finding("MA201", "near-boundary", "warning", "text two", "advice", "cell")
+
+
+def shorter(horizon: int, **changes) -> Report:
+    return report(curve(horizon=horizon, half_life=horizon / 10), **changes)
+
+
+@pytest.fixture
+def gate(tmp_path, capsys):
+    def gate(before: Report, after: Report, *words: str) -> tuple[int, str]:
+        paths = [before.save(tmp_path / "a.json"), after.save(tmp_path / "b.json")]
+        gates = [word for gate in words for word in ("--fail-on", gate)]
+        code = main(["diff", *map(str, paths), *gates])
+        return code, capsys.readouterr().err
+
+    return gate
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("horizon<-20%", "horizon -25 % (100 at heaviside -> 75 at heaviside)"),
+        ("horizon < -20 %", "horizon -25 % (100 at heaviside -> 75 at heaviside)"),
+        ("horizon<-25%", None),
+        ("horizon<=-25%", "horizon -25 % (100 at heaviside -> 75 at heaviside)"),
+        ("horizon<-30%", None),
+        ("horizon>+10%", None),
+        ("horizon!=0%", "horizon -25 % (100 at heaviside -> 75 at heaviside)"),
+        ("heaviside.horizon<-20%", "heaviside.horizon -25 % (100 -> 75)"),
+        ("rate!=0%", None),
+        ("horizon<80", "horizon = 75 at heaviside"),
+        ("horizon<75", None),
+        ("warning", None),
+        ("new-warning", None),
+        ("radius<-1%", "radius, which BEFORE has not measured"),
+    ],
+)
+def test_a_change_hits_its_gate(gate, word, told):
+    code, err = gate(shorter(100), shorter(75), word)
+    if told is None:
+        assert (code, err) == (0, "")
+    else:
+        assert code == 1
+        assert one_line(err) == f"memaudit: gate --fail-on {word} was hit by {told}"
+
+
+def test_growth_is_a_positive_change(gate):
+    code, err = gate(shorter(75), shorter(100), "horizon>+33%", "horizon<-1%")
+    assert code == 1
+    assert "horizon +33.33 % (75 at heaviside -> 100 at heaviside)" in one_line(err)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "word", "told"),
+    [
+        (power_law(), power_law(), "horizon!=0%", None),
+        (power_law(), curve(), "horizon<-20%", "horizon -100 % (beyond 512 -> 139 at heaviside)"),
+        (curve(), power_law(), "horizon<-20%", None),
+        (curve(), power_law(), "horizon>50%", "horizon +inf % (139 at heaviside -> beyond 512)"),
+        (curve(horizon=0), curve(), "horizon>50%", "horizon +inf % (0 at heaviside -> 139 at"),
+        (curve(horizon=0), curve(horizon=0), "horizon!=0%", None),
+    ],
+)
+def test_what_lies_beyond_the_window_counts_as_infinite(gate, before, after, word, told):
+    code, err = gate(report(before), report(after), word)
+    assert code == (0 if told is None else 1)
+    assert (told or "") in err
+
+
+def test_what_lies_beyond_different_windows_is_not_compared(gate):
+    long = {"settings": {"horizon": 2048, "seed": 0, "level": "standard"}}
+    before = report(power_law())
+    code, err = gate(before, report(curve(horizon=800), **long), "horizon<-20%")
+    assert code == 1
+    assert "whose windows differ: 512 -> 2048" in one_line(err)
+    assert gate(shorter(100), shorter(90, **long), "horizon<-20%") == (0, "")
+
+
+def test_a_negative_number_falls_when_it_grows_more_negative(gate):
+    before, after = (report(spectrum=(modes(1.0 + m),)) for m in (0.1, 0.2))
+    assert gate(before, after, "margin<-90%")[0] == 1
+    assert gate(after, before, "margin>+49%")[0] == 1
+
+
+def test_what_one_report_cannot_see_hits_the_gate(gate):
+    hidden = report(curve(values=np.exp(-0.05 * LAGS), floor=0.01, horizon=None))
+    assert "which AFTER has not measured" in one_line(
+        gate(report(curve()), hidden, "horizon<-1%")[1]
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "word", "told"),
+    [
+        ((), (WARNING,), "new-warning", "the new MA201 near-boundary at cell"),
+        ((), (WARNING,), "new-note", "the new MA201 near-boundary at cell"),
+        ((), (WARNING,), "new-error", None),
+        ((), (WARNING,), "NEW-ma201", "the new MA201 near-boundary at cell"),
+        ((), (WARNING,), "new-near-boundary", "the new MA201 near-boundary at cell"),
+        ((), (WARNING,), "new-MA105", None),
+        ((WARNING,), (WARNING,), "new-warning", None),
+        ((WARNING,), (WARNING,), "warning", "MA201 near-boundary at cell"),
+        ((WARNING,), (), "new-note", None),
+        ((NOTE,), (replace(NOTE, severity="warning"),), "new-warning", "the new MA105"),
+        ((NOTE,), (replace(NOTE, severity="warning"),), "new-note", None),
+        ((WARNING,), (replace(WARNING, severity="note"),), "new-note", None),
+        ((), (NOTE, WARNING), "new-note", "the new MA105 supremum-at-edge and 1 more"),
+    ],
+)
+def test_a_finding_that_is_new_hits_its_gate(gate, before, after, word, told):
+    code, err = gate(report(curve(), findings=before), report(curve(), findings=after), word)
+    assert code == (0 if told is None else 1)
+    assert (told or "") in err
+
+
+@pytest.mark.parametrize(
+    ("word", "fact"),
+    [
+        ("horzon<-20%", "did you mean horizon"),
+        ("horizon<%", "which is no number"),
+        ("horizon<-20%%", "which is no number"),
+        ("horizon<", "wants NAME<NUMBER"),
+        ("new-", "knows no level or finding"),
+        ("new-warnin", "did you mean warning"),
+        ("horizon", "is a number, not a finding"),
+    ],
+)
+def test_a_bad_gate_is_refused_before_a_file_is_read(word, fact, capsys):
+    code = main(["diff", "missing.json", "missing.json", "--fail-on", word])
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, "")
+    assert fact in one_line(err)
+
+
+def test_the_page_is_shown_all_the_same(tmp_path, capsys):
+    paths = [shorter(n).save(tmp_path / f"{n}.json") for n in (100, 75)]
+    assert main(["diff", *map(str, paths), "--fail-on", "horizon<-20%"]) == 1
+    assert "75" in capsys.readouterr().out

@@ -1,0 +1,136 @@
+"""JUnit's XML: a case for the audit, each gate and each rule; what fails is a warning or worse."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+
+from memaudit import registry
+from memaudit.reports.junit import Junit
+from memaudit.testing import sample_reports
+from memaudit.testing.report_format import HOSTILE, NAMES, everywhere
+from tests.reports.handmade import curve, report
+from tests.reports.samples_told import cut_short, told
+
+HEAD = """\
+<?xml version="1.0" encoding="UTF-8"?>
+<testsuites name="memaudit" tests="{tests}" failures="2" errors="0" skipped="0" time="1.250">
+  <testsuite name="memaudit demo:lstm" tests="{tests}" failures="2" errors="0" skipped="0" \
+time="1.250">
+    <properties>
+      <property name="source" value="demo:lstm" />
+      <property name="family" value="lstm" />
+      <property name="sha256" value="ab12" />
+      <property name="horizon" value="512" />
+      <property name="seed" value="0" />
+      <property name="level" value="standard" />
+    </properties>
+    <testcase classname="memaudit.audit" name="complete" time="0.000" />
+    <testcase classname="memaudit.gate" name="horizon&lt;200" time="0.000">
+      <failure message="hit by horizon = 139 at heaviside" type="gate">hit by horizon = 139 at \
+heaviside</failure>
+    </testcase>
+    <testcase classname="memaudit.gate" name="MA301" time="0.000" />
+    <testcase classname="memaudit.gate" name="impulse.horizon&lt;1024" time="0.000">
+      <system-out>impulse.horizon is beyond 512</system-out>
+    </testcase>
+    <testcase classname="memaudit.finding" name="MA001 partial-audit" time="0.000" />
+"""
+FAILED = """\
+    <testcase classname="memaudit.finding" name="MA201 near-boundary" time="0.000">
+      <failure message="100% of it, at a: b (and 1 more)" type="warning">cell.0: 100% of it, at a: \
+b -&gt; train it, then
+cell.1: less of it -&gt; train it, then</failure>
+    </testcase>
+"""
+NOTED = """\
+    <testcase classname="memaudit.finding" name="MA105 supremum-at-edge" time="0.000">
+      <system-out>still rising -&gt; try others</system-out>
+    </testcase>
+"""
+FOOT = """\
+    <system-out>heaviside exponential, horizon 139; impulse polynomial, horizon &gt; 512; \
+2 warnings, 1 note</system-out>
+  </testsuite>
+</testsuites>
+"""
+
+
+def cases(text: str) -> dict[str, ElementTree.Element]:
+    found = ElementTree.fromstring(text).iter("testcase")
+    return {f"{case.get('classname')} {case.get('name')}": case for case in found}
+
+
+def test_a_report_as_a_suite():
+    text = Junit().render(told())
+    tests = 4 + len(registry.available("findings"))
+    assert text.startswith(HEAD.format(tests=tests))
+    assert FAILED in text
+    assert NOTED in text
+    assert text.endswith(FOOT)
+
+
+def test_there_is_a_case_for_every_rule():
+    found = cases(Junit().render(report(curve())))
+    for code in registry.available("findings"):
+        name = registry.load(registry.find("findings", code)).name
+        assert f"memaudit.finding {code} {name}" in found
+    assert len(found) == 1 + len(registry.available("findings"))
+
+
+def test_a_rule_that_only_the_report_knows_has_a_case():
+    strange = replace(told().findings[0], code="XX1", name="strange")
+    found = cases(Junit().render(report(findings=(strange,))))
+    assert found["memaudit.finding XX1 strange"].find("failure") is not None
+
+
+def test_what_went_wrong_is_an_error_of_the_audit():
+    suite = ElementTree.fromstring(Junit().render(cut_short())).find("testsuite")
+    assert suite is not None
+    assert (suite.get("errors"), suite.get("failures")) == ("1", "1")
+    (error,) = suite.iter("error")
+    assert (error.get("type"), error.get("message")) == ("E_MEMORY", "no room; --quick")
+
+
+def test_an_audit_that_was_cut_short_by_hand_is_an_error_too():
+    (error,) = ElementTree.fromstring(Junit().render(report(complete=False))).iter("error")
+    assert "PARTIAL REPORT" in (error.text or "")
+
+
+#: Elements and attributes of the schema that Jenkins and others share, and what may stand in what.
+SCHEMA = {
+    "testsuites": ({"name", "tests", "failures", "errors", "skipped", "time"}, ["testsuite"]),
+    "testsuite": (
+        {"name", "tests", "failures", "errors", "skipped", "time"},
+        ["properties", "testcase", "system-out", "system-err"],
+    ),
+    "properties": (set(), ["property"]),
+    "property": ({"name", "value"}, []),
+    "testcase": ({"classname", "name", "time"}, ["skipped", "error", "failure", "system-out"]),
+    "failure": ({"message", "type"}, []),
+    "error": ({"message", "type"}, []),
+    "system-out": (set(), []),
+}
+
+
+def check(element: ElementTree.Element) -> None:
+    attributes, children = SCHEMA[element.tag]
+    assert set(element.attrib) == attributes
+    order = [children.index(child.tag) for child in element]
+    assert order == sorted(order)
+    for child in element:
+        check(child)
+
+
+@pytest.mark.parametrize("name", ["full", "layered", "deep", "moved", "partial", "empty"])
+def test_every_sample_fits_the_schema(name):
+    check(ElementTree.fromstring(Junit().render(sample_reports()[name])))
+
+
+@pytest.mark.parametrize("what", ["control characters", *NAMES])
+def test_a_hostile_name_is_parsed_as_text(what):
+    name = {"control characters": HOSTILE, **NAMES}[what]
+    text = Junit().render(everywhere(sample_reports()["deep"], name))
+    check(ElementTree.fromstring(text.encode("utf-8")))

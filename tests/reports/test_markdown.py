@@ -1,0 +1,150 @@
+"""The section of a model card: exact text, and names that stay text whatever they hold."""
+
+from __future__ import annotations
+
+import pytest
+from markdown_it import MarkdownIt
+
+from memaudit.reports.markdown import Markdown
+from memaudit.reports.markdown_text import escaped, paragraph
+from memaudit.reports.reproduction import command
+from memaudit.testing import sample_reports
+from memaudit.testing.report_format import HOSTILE, NAMES, everywhere
+from tests.findings.spectral_evidence import modes
+from tests.reports.handmade import curve, identity, report
+from tests.reports.samples_told import cut_short, told
+
+TOLD = """\
+## Memory audit
+
+**demo:lstm**: LSTM, 1 layer of 32. 4,384 parameters, 100 % of them run, in float64 on cpu.
+
+2 layers.
+
+| query | decay | strength | half-life | horizon |
+|---|---|---|---|---|
+| heaviside | exponential | rate 0.05 (0.0499 to 0.0501) | 13.86 | 139 |
+| impulse | polynomial | exponent 0.5 (0.49 to 0.51) | 4 | &gt; 512 |
+
+Half-lives and horizons count steps. The horizon is the lag from which memory stays below 0.001 of \
+its maximum; > N is beyond the window, ? is hidden by rounding.
+
+| recurrent layer | cell | form | margin | time scale |
+|---|---|---|---|---|
+| cell_0 | lru | exp | 0.1 | 9.491 |
+| layers.0 | lru | exp | 0 | infinite |
+
+- Stability radius of the recurrent weights: 0.05
+- Error of the answers in other number formats: bf16 5 %, fp16 0.005 %
+- Form for fine-tuning cell: best (now exp)
+
+Assumptions of the theory that do not hold: linear.
+
+### Findings
+
+- **MA201 warning: near-boundary**
+  - cell.0: 100% of it, at a: b
+  - cell.1: less of it
+  - *train it, then*
+- **MA105 note: supremum-at-edge**
+  - still rising
+  - *try others*
+
+### Settings
+
+<pre>memaudit scan demo:lstm --horizon 512 --seed 0 --dtype float64</pre>
+
+Measured with memaudit 0.1.0, python 3.11.9; sha256 of the weights ab12.
+
+What the source does not say was assumed:
+
+- pool: none (not stored in the file)
+"""
+
+
+def test_a_report_as_a_section():
+    assert Markdown().render(told()) == TOLD
+
+
+def test_a_partial_report_says_so_first():
+    lines = Markdown().render(cut_short()).splitlines()
+    assert lines[2].startswith("**PARTIAL REPORT")
+    assert lines[4] == "- E_MEMORY: no room"
+
+
+def test_a_report_without_anything_is_short():
+    text = Markdown().render(report(subject=identity(description=""), environment={}))
+    assert "No memory was measured." in text
+    assert text.endswith("--dtype float64</pre>\n")
+    assert "### Findings\n\nNone.\n" in text
+
+
+def test_many_layers_are_cut():
+    text = Markdown().render(report(curve(), spectrum=(modes(0.9),) * 24))
+    assert text.count("| layers.0 |") == 12
+    assert "… and 12 more layers." in text
+
+
+def kinds(text: str) -> list[str]:
+    """The elements that a reader makes of it, lines of text aside."""
+    parser = MarkdownIt("gfm-like", {"linkify": False}).enable("table")
+    tokens = [t for token in parser.parse(text) for t in (token, *(token.children or ()))]
+    return [t.type for t in tokens if t.type not in ("text", "text_special")]
+
+
+@pytest.mark.parametrize("what", ["control characters", *NAMES])
+def test_a_reader_finds_no_element_that_a_name_brought(what):
+    name = {"control characters": HOSTILE, **NAMES}[what]
+    sample = sample_reports()["deep"]
+    found, harmless = (kinds(Markdown().render(everywhere(sample, n))) for n in (name, "plain"))
+    assert found == harmless
+    assert not {"link_open", "image", "html_inline", "code_inline"} & set(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a_b",
+        "x < y & z",
+        "[a](b)",
+        "![i](j)",
+        "`c`",
+        "<img src=x>",
+        "a|b",
+        "*x* _y_ ~z~",
+        "\\| \\",
+        "#1",
+        "https://example.org www.example.org a@example.org",
+        "$x$",
+        "- a",
+        "1. a",
+        "+ b",
+        "---",
+        "==",
+    ],
+)
+def test_escaped_text_reads_as_it_was(text):
+    parser = MarkdownIt("commonmark").enable("table")
+    page = parser.parse(f"| {escaped(text)} |\n|---|\n\n{paragraph(text)}\n")
+    cells = [token for token in page if token.type == "inline"]
+    shown = ["".join(child.content for child in token.children or ()) for token in cells]
+    assert shown == [text, text]
+
+
+def test_a_common_name_is_left_readable():
+    assert escaped("model.layers_0.mixer: 0.5, demo:lstm (a-b)") == (
+        "model.layers_0.mixer: 0.5, demo:lstm (a-b)"
+    )
+
+
+def test_the_command_measures_the_same_again():
+    settings = {
+        **{"horizon": 64, "seed": 3, "level": "quick", "queries": ["impulse"]},
+        **{"probes": ["assumptions", "spectrum", "closed-form"], "baseline": 0.1},
+        **{"amplitudes": [1.0, 2.0], "epsilon": 0.001, "normalization": "iatn", "words": None},
+    }
+    made = report(subject=identity(source="my model; rm x"), settings=settings)
+    assert command(made) == (
+        "memaudit scan 'my model; rm x' --horizon 64 --seed 3 --quick --query impulse "
+        "--set 'amplitudes=[1.0, 2.0]' --set baseline=0.1 --dtype float64"
+    )
