@@ -185,6 +185,16 @@ JsonFile = Annotated[
         help="Write the JSON report; - is stdout, which then holds nothing else.",
     ),
 ]
+HtmlFile = Annotated[
+    str | None,
+    typer.Option(
+        "--html",
+        metavar="FILE",
+        envvar="MEMAUDIT_HTML",
+        show_envvar=False,
+        help="Write the report as one page for a browser, which needs no network.",
+    ),
+]
 MarkdownFile = Annotated[
     str | None,
     typer.Option(

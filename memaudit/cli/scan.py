@@ -27,6 +27,7 @@ def scan(
     quick: options.Quick = False,
     thorough: options.Thorough = False,
     json_file: options.JsonFile = None,
+    html: options.HtmlFile = None,
     markdown: options.MarkdownFile = None,
     output_path: options.OutputPath = None,
     report: options.Reports = None,
@@ -55,7 +56,7 @@ def scan(
         probes=probe or (),
         settings=settings or (),
         levels={"quick": quick, "thorough": thorough},
-        files={"json": json_file, "markdown": markdown, "lm-eval": output_path},
+        files={"json": json_file, "html": html, "markdown": markdown, "lm-eval": output_path},
         reports=report or (),
         fail_on=fail_on or (),
     )
