@@ -1,0 +1,84 @@
+"""S-T2: perplexities of language models whose modes stand behind four forms."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from statistics import mean, stdev
+
+from examples.reproduce.drawing import lines, panels
+from examples.reproduce.row import Effort, Number, Outcome, Row
+from examples.reproduce.stablessm import language
+
+#: Table 2: test perplexity (of word pieces, on WikiText-103).
+PRINTED = {"best": 20.811, "exp": 20.218, "softplus": 20.136, "direct": 28.167}
+STABLE = ("best", "exp", "softplus")
+LR = 0.005
+
+
+def run(effort: Effort) -> Outcome:
+    """Test losses by form and seed, and again with sequences a quarter as long."""
+    long = effort.pick(quick=language.SMALL, full=language.PAPER)
+    shorter = replace(long.size, length=long.size.length // 4)
+    short = replace(long, size=shorter, batch=4 * long.batch)
+    seeds = range(effort.seed, effort.seed + 3)
+    train_text, test_text = language.texts()
+    plan = [*itertools.product((long,), PRINTED, seeds)]
+    plan += itertools.product((short,), ("best", "direct"), seeds)
+    test: dict[tuple[int, str], list[float]] = {}
+    curves = {}
+    for done, (size, form, seed) in enumerate(plan):
+        model, found = language.learn(form, LR, size, train_text, seed)
+        loss = language.evaluate(model, test_text, size)
+        test.setdefault((size.size.length, form), []).append(loss)
+        if size is long:
+            curves.setdefault(form, found.losses)
+        effort.tick(done + 1, len(plan))
+    at = {form: test[long.size.length, form] for form in PRINTED}
+    holds = all(mean(at[form]) < mean(at["direct"]) for form in STABLE)
+    other = {form: mean(test[shorter.length, form]) for form in ("best", "direct")}
+    figure, (left, right) = panels("training loss, first seed", "test perplexity for a byte")
+    drawn = {f: (list(range(1, 1 + len(c))), c) for f, c in curves.items()}
+    lines(left, drawn, x="step", y="nats for a byte")
+    for place, (form, losses) in enumerate(at.items()):
+        finite = [math.exp(x) for x in losses if math.isfinite(x)]
+        right.plot([place] * len(finite), finite, "o", markersize=5, label=form)
+    right.set_xticks(range(len(at)), list(at), fontsize=8)
+    right.set_ylabel("three seeds", fontsize=9)
+    numbers = [
+        Number(f"{form}: test perplexity", math.exp(min(700, mean(at[form]))), printed)
+        for form, printed in PRINTED.items()
+    ]
+    numbers += [Number(f"{form}: test loss, mean of {len(x)}", mean(x)) for form, x in at.items()]
+    numbers += [Number(f"{form}: test loss, deviation", _spread(x)) for form, x in at.items()]
+    numbers += [
+        Number(f"{form}: test loss at length {shorter.length}", x) for form, x in other.items()
+    ]
+    order = sorted(at, key=lambda form: mean(at[form]))
+    return Outcome(
+        holds=holds,
+        reason=(
+            f"test loss {', '.join(f'{form} {mean(at[form]):.4f}' for form in order)} nats for a "
+            f"byte (3 seeds): {'all' if holds else 'not all'} stable forms beat direct; the "
+            f"paper's best is the worst of the stable three, here that is "
+            f"{[form for form in order if form in STABLE][-1]}. With sequences of {shorter.length} "
+            f"best has {other['best']:.4f} and direct {other['direct']:.4f}"
+        ),
+        numbers=tuple(numbers),
+        settings={**long.settings(), "lr": LR, "seeds": list(seeds)},
+        figure=figure,
+        scaled=language.scaled(effort, long),
+    )
+
+
+def _spread(values: list[float]) -> float:
+    return stdev(values) if all(map(math.isfinite, values)) else math.inf
+
+
+ROW = Row(
+    id="S-T2",
+    title="Language models behind four forms",
+    claim="the test perplexity of every stable form is below that of direct",
+    run=run,
+)
