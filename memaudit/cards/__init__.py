@@ -2,7 +2,7 @@
 
 from memaudit.cards.eval_results import DATASET, eval_results
 from memaudit.cards.section import BEGIN, END, with_section
-from memaudit.cards.writing import FOLDER, README, Card, write_card
+from memaudit.cards.writing import FOLDER, README, Card, check_card, write_card
 
 __all__ = [
     "BEGIN",
@@ -11,6 +11,7 @@ __all__ = [
     "FOLDER",
     "README",
     "Card",
+    "check_card",
     "eval_results",
     "with_section",
     "write_card",

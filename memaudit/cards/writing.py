@@ -37,13 +37,8 @@ def write_card(report: Report, folder: Path, *, dataset: str = DATASET) -> Card:
     """
     report = presentable(report, folder)
     readme, results = folder / README, folder / FOLDER / FILE
-    for path in (readme, results.parent, results):
-        _no_link(path)
-    old = _read(readme)
-    try:
-        text = with_section(old, Markdown().render(report))
-    except SourceError as error:
-        raise error.at(readme) from error
+    old = check_card(folder)
+    text = with_section(old, Markdown().render(report))
     numbers = eval_results(report, dataset=dataset)
     changed = text != old or not results.is_file() or _read(results) != numbers
     _make(results.parent)
@@ -51,6 +46,19 @@ def write_card(report: Report, folder: Path, *, dataset: str = DATASET) -> Card:
         write_text(text, readme)
     write_text(numbers, results)
     return Card(readme, results, changed)
+
+
+def check_card(folder: Path) -> str:
+    """The README as it is; an error when a card could not be written, before any work for it."""
+    readme, results = folder / README, folder / FOLDER / FILE
+    for path in (readme, results.parent, results):
+        _no_link(path)
+    text = _read(readme)
+    try:
+        with_section(text, "")
+    except SourceError as error:
+        raise error.at(readme) from error
+    return text
 
 
 def presentable(report: Report, folder: Path) -> Report:

@@ -107,10 +107,13 @@ def _write(report: Report, folder: Path, dataset: str) -> None:
 
 
 def _check_folder(folder: Path) -> None:
+    from memaudit.cards import check_card
+
     if not folder.is_dir():
         fact = "not a folder" if folder.exists() else "no such folder"
         hint = "name the folder that the model and its README.md are in"
         raise SourceError("E_NOT_FOUND", fact, hint=hint, source=folder)
+    check_card(folder)
 
 
 def _no_scan_options(context: typer.Context) -> None:

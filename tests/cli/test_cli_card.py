@@ -136,6 +136,12 @@ def test_markers_that_do_not_pair_up_leave_everything(card, folder, saved):
     assert (folder / "README.md").read_text() == text
 
 
+def test_a_card_that_cannot_be_written_is_told_before_the_scan(card, stage, folder):
+    (folder / "README.md").write_text(f"{END}\n")
+    assert card(folder)[0] == 3
+    assert stage.calls == []
+
+
 @pytest.mark.parametrize("name", ["README.md", ".eval_results"])
 def test_a_link_in_the_folder_is_not_followed(card, folder, saved, tmp_path, name):
     outside = tmp_path / "outside"
