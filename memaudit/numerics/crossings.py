@@ -101,6 +101,8 @@ def trend(spans: Sequence[Span]) -> tuple[str, str]:
         return "undetermined", f"crossings lie below the first beta ({told}); give smaller betas"
     if any(late.beta * STAY < early.beta for early, late in pairs):
         return "undetermined", f"the crossings shift by less than their noise ({told}); draw more"
+    if not there and any(span.beta == 0 for span in spans):
+        return "stable", "no crossings: a larger model is worse only where it starts so"
     if not there:
         return "stable", "no crossings: the larger model is never the worse one"
     if len(there) == 1 and there[0] is spans[-1]:

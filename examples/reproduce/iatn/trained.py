@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 import memaudit
 from examples.reproduce.row import Number
-from memaudit.numerics.crossings import Span, trend
+from memaudit.numerics.crossings import LEAD, Span, trend
 from memaudit.students import Fit, RecurrentStudent, fit
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def curves_of(
     betas: Sequence[float] = BETAS,
     norm: str = "sobolev",
     ball: str = "spectral",
-    group: str = "all",
+    ascent: int = 0,
 ) -> FamilyReport:
     """E_m(beta) by the draws of the paper, in the norm and the ball of its text by default."""
     return memaudit.family(
@@ -88,11 +89,10 @@ def curves_of(
         target=target,
         betas=betas,
         draws=DRAWS,
-        ascent=0,
+        ascent=ascent,
         steps=steps,
         norm=norm,
         ball=ball,
-        group=group,
         seed=seed,
     )
 
@@ -107,8 +107,13 @@ def seen(report: FamilyReport) -> tuple[str, str]:
     """The verdict of the crossings in the window that was measured, and the sentence behind it.
 
     The verdict of the report also asks whether the window is long enough for the slowest mode. The
-    paper looks at t <= 10 and no further, and so does what it claims.
+    paper looks at t <= 10 and no further, and so does what it claims. Where a larger model is
+    clearly worse before anything moves, nothing is approximated, and nothing can be stable.
     """
+    for small, large in pairwise(report.members):
+        if large.start > LEAD * small.start:
+            worse = f"E(0) is {large.start:.2g} for m = {large.size}, {small.start:.2g} for m ="
+            return "undetermined", f"no approximation: {worse} {small.size}"
     first = float(report.betas[0])
     spans = [Span(c.beta, *c.interval, below=0 < c.beta <= first) for c in report.crossings]
     return trend(spans)
