@@ -252,6 +252,28 @@ ChangedFailOn = Annotated[
         "repeated.",
     ),
 ]
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet",
+        "-q",
+        metavar="",
+        envvar="MEMAUDIT_QUIET",
+        show_envvar=False,
+        help="Print one line, the verdict, and show no progress.",
+    ),
+]
+Verbose = Annotated[
+    bool,
+    typer.Option(
+        "--verbose",
+        "-v",
+        metavar="",
+        envvar="MEMAUDIT_VERBOSE",
+        show_envvar=False,
+        help="Print the whole report instead of a summary that fits one screen.",
+    ),
+]
 NoProgress = Annotated[
     bool,
     typer.Option(

@@ -32,6 +32,8 @@ def scan(
     output_path: options.OutputPath = None,
     report: options.Reports = None,
     fail_on: options.FailOn = None,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     no_progress: options.NoProgress = False,
     debug: options.Debug = False,
 ) -> None:
@@ -56,8 +58,9 @@ def scan(
         probes=probe or (),
         settings=settings or (),
         levels={"quick": quick, "thorough": thorough},
+        voices={"quiet": quiet, "verbose": verbose},
         files={"json": json_file, "html": html, "markdown": markdown, "lm-eval": output_path},
         reports=report or (),
         fail_on=fail_on or (),
     )
-    raise typer.Exit(perform(order, progress=not no_progress, debug=debug))
+    raise typer.Exit(perform(order, progress=not (no_progress or quiet), debug=debug))

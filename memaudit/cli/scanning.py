@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from memaudit import registry
 from memaudit.cli.conditions import Asked, Condition
 from memaudit.cli.gates import Gate, judged, parse_scan_gates, say_gates
-from memaudit.cli.output import INTERRUPTED, UNMEASURED, console, say, show
+from memaudit.cli.output import INTERRUPTED, UNMEASURED, console, say, show, to_stdout
 from memaudit.cli.settings import parse_settings
 from memaudit.cli.starting import calm, check_device, check_dtype, imported
 from memaudit.cli.targets import Target, parse_targets, write_targets
@@ -33,6 +34,8 @@ class Order:
     arguments: Mapping[str, Any]
     targets: tuple[Target, ...]
     gates: tuple[Gate | Condition, ...]
+    #: How much is printed: "quiet" the verdict, "verbose" the whole report, else a summary.
+    voice: str = "summary"
 
 
 def checked_order(
@@ -46,6 +49,7 @@ def checked_order(
     files: Mapping[str, str | None],
     reports: Sequence[str],
     fail_on: Sequence[str],
+    voices: Mapping[str, bool] = MappingProxyType({}),
 ) -> Order:
     """The order, or the first thing that is wrong with it, before any work starts."""
     from memaudit.loading.access import access_from
@@ -60,15 +64,16 @@ def checked_order(
     everything = {
         **parse_settings(settings),
         **arguments,
-        "level": _level(levels),
+        "level": _one_of(levels) or "standard",
         "queries": _known("queries", queries),
         "probes": _known("probes", probes),
     }
+    voice = _one_of(voices) or "summary"
     gates = parse_scan_gates(fail_on, _asked(everything))
     access = access_from(everything)
     parsed = parse_source(source, revision=arguments["revision"], access=access)
     targets = parse_targets(reports, files, source=parsed.path)
-    return Order(source, everything, targets, gates)
+    return Order(source, everything, targets, gates, voice)
 
 
 def perform(order: Order, *, progress: bool, debug: bool) -> int:
@@ -105,11 +110,21 @@ def _written(order: Order, report: Report) -> MemauditError | None:
     """Write every report, and show one unless stdout is taken."""
     failure = write_targets(order.targets, report)
     if all(target.path is not None for target in order.targets):
-        from memaudit.reports.terminal import Terminal
-
-        sheet = console()
-        show(Terminal().for_console(sheet, report), on=sheet)
+        _show(report, voice=order.voice)
     return failure
+
+
+def _show(report: Report, *, voice: str) -> None:
+    from memaudit.reports.overview import one_line, overview_for
+    from memaudit.reports.terminal import Terminal, can_show_braille
+
+    sheet = console()
+    if voice == "quiet":
+        to_stdout(f"{one_line(report)}\n")
+    elif voice == "verbose":
+        show(Terminal().for_console(sheet, report), on=sheet)
+    else:
+        show(overview_for(sheet, report, ascii_only=not can_show_braille(sheet)), on=sheet)
 
 
 def _audit(order: Order, advance: Callable[[str, int, int], None]) -> tuple[Report, bool]:
@@ -143,11 +158,13 @@ def _asked(everything: Mapping[str, Any]) -> Asked:
     return Asked(**{kind: names for kind, names in named.items() if names is not None})
 
 
-def _level(levels: Mapping[str, bool]) -> str:
-    asked = [name for name, wanted in levels.items() if wanted]
+def _one_of(words: Mapping[str, bool]) -> str | None:
+    """The one option of several that is given; two of them contradict each other."""
+    asked = [f"--{name}" for name, wanted in words.items() if wanted]
     if len(asked) > 1:
-        raise ArgumentError("--quick and --thorough contradict each other", hint="give one of them")
-    return asked[0] if asked else "standard"
+        fact = f"{' and '.join(asked)} contradict each other"
+        raise ArgumentError(fact, hint="give one of them")
+    return asked[0].removeprefix("--") if asked else None
 
 
 def _known(kind: str, names: Sequence[str]) -> tuple[str, ...] | None:

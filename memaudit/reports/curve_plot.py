@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from memaudit.results import Curve
 
 #: Bits of a braille cell by (column, row) of its 2 x 4 dots; the block starts at U+2800.
@@ -23,7 +25,10 @@ LOWEST = -300
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """From lags and values to dots: linear in the lag, logarithmic in the value."""
+    """From lags and values to dots: logarithmic in the value, linear in the lag unless `powers`.
+
+    A logarithmic axis begins at lag 1; lag 0 stands there, too.
+    """
 
     first: int
     last: int
@@ -31,9 +36,15 @@ class Scale:
     high: int
     columns: int
     rows: int
+    powers: bool = False
 
     def column(self, lag: float) -> int:
         """The dot column of a lag."""
+        if self.powers:
+            start = max(self.first, 1)
+            end = max(self.last, start + 1)
+            share = math.log(max(lag, start) / start) / math.log(end / start)
+            return round(min(share, 1.0) * (self.columns - 1))
         width = max(self.last - self.first, 1)
         return round((lag - self.first) / width * (self.columns - 1))
 
@@ -92,14 +103,15 @@ def plot(curve: Curve, *, width: int = 60, height: int = 8, ascii_only: bool = F
     canvas = Canvas(width - LABEL - 1, height, ascii_only)
     low, high = _decades(values, curve.floor if floor_is_drawn(curve) else None)
     scale = Scale(int(lags[0]), int(lags[-1]), low, high, canvas.columns, canvas.rows)
-    _draw_curve(canvas, scale, lags, values)
+    for column, row in trace(scale, lags, values):
+        canvas.dot(column, row, "*")
     if floor_is_drawn(curve):
         for column in range(0, canvas.columns, 1 if ascii_only else 4):
             canvas.dot(column, scale.row(curve.floor), ".")
     if curve.horizon is not None and scale.first <= curve.horizon <= scale.last:
         for row in range(0, canvas.rows, 1 if ascii_only else 2):
             canvas.dot(scale.column(curve.horizon), row, ":")
-    labels = _labels(scale, height)
+    labels = power_labels(scale, height)
     bar = "|" if ascii_only else "┤"
     body = [label + bar + line for label, line in zip(labels, canvas.lines(), strict=True)]
     return body + _axis(curve, scale, canvas.width, ascii_only=ascii_only)
@@ -135,20 +147,21 @@ def _decades(values: np.ndarray, floor: float | None) -> tuple[int, int]:
     return bottom, max(math.ceil(math.log10(high)), bottom + 1)
 
 
-def _draw_curve(canvas: Canvas, scale: Scale, lags: np.ndarray, values: np.ndarray) -> None:
+def trace(scale: Scale, lags: np.ndarray, values: np.ndarray) -> Iterator[tuple[int, int]]:
+    """The dots of a curve from left to right, column and row, without gaps."""
     columns = [scale.column(float(lag)) for lag in lags]
     rows = [scale.row(float(value)) for value in values]
-    canvas.dot(columns[0], rows[0], "*")
+    yield columns[0], rows[0]
     for i in range(1, len(columns)):
         steps = max(abs(columns[i] - columns[i - 1]), abs(rows[i] - rows[i - 1]), 1)
         for step in range(1, steps + 1):
             share = step / steps
             column = columns[i - 1] + share * (columns[i] - columns[i - 1])
             row = rows[i - 1] + share * (rows[i] - rows[i - 1])
-            canvas.dot(round(column), round(row), "*")
+            yield round(column), round(row)
 
 
-def _labels(scale: Scale, height: int) -> list[str]:
+def power_labels(scale: Scale, height: int) -> list[str]:
     """A power of ten beside the line it falls into, spaced so that no two meet."""
     labels = [" " * LABEL] * height
     stride = max(1, math.ceil((scale.high - scale.low) / max(height - 1, 1)))

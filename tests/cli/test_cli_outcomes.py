@@ -71,7 +71,8 @@ def test_json_on_stdout_is_all_there_is(run, stage):
 
 
 def test_json_in_a_file_does_not_silence_the_terminal(run, stage, tmp_path):
-    code, out, _ = run("--json", str(tmp_path / "r.json"), "--report", f"terminal={tmp_path}/r.txt")
+    files = ("--json", str(tmp_path / "r.json"), "--report", f"terminal={tmp_path}/r.txt")
+    code, out, _ = run(*files, "--verbose")
     assert code == 0
     assert Report.load(tmp_path / "r.json").subject.source == "demo:lstm"
     assert (tmp_path / "r.txt").read_text() == out

@@ -1,0 +1,144 @@
+"""The summary on one screen, letter by letter, and its promises at other sizes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from memaudit.findings.judge import judge
+from memaudit.reports.overview import SCREEN, one_line, overview, overview_for
+from memaudit.reports.plain_text import plain_text
+from memaudit.results import Finding, Status
+from memaudit.testing import sample_reports
+from tests.reports.handmade import assumption, curve, identity, of_kind, power_law, report
+
+HERE = Path(__file__).parent
+SIZES = {
+    "summary_80.txt": {"width": 80},
+    "summary_80_ascii.txt": {"width": 80, "ascii_only": True},
+    "summary_60.txt": {"width": 60, "lines": 24},
+    "summary_140.txt": {"width": 140},
+}
+
+
+def sample():
+    made = report(
+        curve(exact=True),
+        curve("impulse", values=np.exp(-0.02 * np.arange(1, 513)), horizon=346),
+        curve("reversed", values=np.exp(-0.1 * np.arange(1, 513)), status=Status.UNSETTLED),
+        subject=identity(coverage=0.37, assumed={"nonlinearity": "tanh; the file does not say"}),
+        assumptions=(assumption("causal", True), assumption("linear", False)),
+    )
+    return replace(made, findings=judge(made))
+
+
+def shown(made, **size) -> str:
+    return plain_text(overview(made, **size), width=size["width"])
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_the_summary_is_this_text(name):
+    assert shown(sample(), **SIZES[name]) == (HERE / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_every_report_fits_the_width_and_the_screen(width, ascii_only):
+    for name, made in sample_reports().items():
+        lines = shown(made, width=width, ascii_only=ascii_only).splitlines()
+        assert max(map(len, lines)) <= width, name
+        assert len(lines) <= SCREEN, name
+        assert not ascii_only or "".join(lines).isascii(), name
+
+
+@pytest.mark.parametrize("lines", [24, 30, 40])
+def test_many_findings_are_cut_to_the_screen_and_counted(lines):
+    many = tuple(Finding(f"MA9{k:02}", "sample", "note", "told", "do") for k in range(60))
+    text = shown(replace(sample(), findings=many), width=80, lines=lines)
+    kept = text.count("sample: told")
+    assert f"\n... and {60 - kept} more findings\n" in text
+    assert kept >= 3
+    assert len(text.splitlines()) <= lines
+
+
+def test_no_finding_is_said_in_words():
+    assert "\nno findings\n" in shown(report(curve()), width=80)
+
+
+def test_a_finding_of_many_places_is_one_line():
+    many = tuple(Finding("MA201", "near", "warning", "told", "do", where=f"l{k}") for k in range(9))
+    text = shown(report(curve(), findings=many), width=80)
+    assert "\nMA201 warning near (9 places): told\n" in text
+
+
+def test_lines_in_one_place_take_turns():
+    text = shown(report(curve(), curve("impulse")), width=80, ascii_only=True)
+    assert "hihihi" in text
+
+
+def test_a_power_law_has_logarithmic_lags_and_its_window():
+    text = shown(report(power_law()), width=80)
+    assert "polynomial  8-512  exponent 0.5" in text
+    assert text.splitlines()[17].split() == ["1", "10", "100", "512", "lag"]
+
+
+def test_curves_end_where_they_sink_into_their_floor():
+    noisy = np.exp(-0.2 * np.arange(1, 513)) + 1e-9
+    text = shown(report(curve(values=noisy, floor=1e-9)), width=80, ascii_only=True)
+    assert "floor dotted" in text
+    assert max(len(line.rstrip("h")) for line in text.splitlines()[4:14]) < 40
+
+
+def test_a_query_that_shows_nothing_is_in_the_table_but_not_in_the_picture():
+    silent = of_kind("memoryless", "impulse", values=np.zeros(512))
+    text = shown(report(curve(), silent), width=80)
+    assert "memory (max-norm): h heaviside;" in text
+    assert "\nimpulse    memoryless" in text
+
+
+def test_without_any_curve_there_is_no_picture():
+    text = shown(report(of_kind("memoryless", values=np.zeros(512))), width=80)
+    assert "┤" not in text
+    assert "No curve was measured." in shown(report(), width=80)
+
+
+def test_a_partial_report_says_so_in_its_first_lines():
+    error = {"code": "E_MEMORY", "stage": "impulse", "message": "no room", "hint": "try --quick"}
+    made = report(curve(), complete=False, errors=(error,))
+    text = shown(made, width=80)
+    assert text.startswith("PARTIAL REPORT")
+    assert text.splitlines()[1] == "E_MEMORY (impulse): no room"
+    assert one_line(made).startswith("demo:lstm: partial report; heaviside exponential")
+
+
+def test_the_verdict_of_scripts_is_one_line():
+    assert one_line(sample()).startswith("demo:lstm: heaviside exponential, horizon 139; impulse ")
+    evil = replace(sample(), subject=identity(source="a\nb\x1b[31m"))
+    assert one_line(evil).startswith("a b[31m: heaviside")
+
+
+def test_colours_are_for_terminals_only():
+    def drawn(**kind) -> str:
+        sheet = StringIO()
+        console = Console(file=sheet, width=80, height=50, _environ={}, **kind)
+        console.print(overview_for(console, sample(), ascii_only=False))
+        return sheet.getvalue()
+
+    assert "\x1b[" not in drawn()
+    assert "\x1b[1;36mh" in drawn(force_terminal=True, color_system="standard")
+    assert "\x1b[36" not in drawn(force_terminal=True, color_system="standard", no_color=True)
+
+
+def test_a_low_terminal_gets_a_low_picture():
+    def height(rows: int) -> int:
+        sheet = StringIO()
+        console = Console(file=sheet, width=80, height=rows, force_terminal=True, _environ={})
+        console.print(overview_for(console, sample(), ascii_only=False))
+        return len(sheet.getvalue().splitlines())
+
+    assert height(32) <= 30 < height(60) <= SCREEN
