@@ -115,6 +115,7 @@ def run(effort: Effort) -> Outcome:
     shifts = torch.linspace(*SHIFTS, count).tolist()
     found = [tried(shift, k, count, draw, effort) for k, shift in enumerate(shifts)]
     kept = [item for item in found if item.kept]
+    near = [item.memory.decay.kind for item in found if item.error < CLOSE]
     wrong = [item for item in kept if item.memory.decay.kind != "exponential"]
     example = (kept or found)[-1]
     figure, axes = panels(
@@ -132,8 +133,13 @@ def run(effort: Effort) -> Outcome:
     return Outcome(
         holds=bool(kept) and not wrong,
         reason=f"of {count} teachers {len(kept)} are approximated stably (shift and memory: "
-        f"{kinds}); filtered out: {gone}",
-        numbers=tuple(number for item in found for number in told(item)),
+        f"{kinds}); filtered out: {gone}; approximated, stably or not: {len(near)}"
+        + ("" if kept else "; with none left the filter shows nothing"),
+        numbers=(
+            Number("teachers that pass the filter", len(kept)),
+            Number("approximated, stably or not", ", ".join(near) or "none"),
+            *(number for item in found for number in told(item)),
+        ),
         settings={
             "teachers": f"tanh RNN, m = {STATES}, W = {SPREAD} G / sqrt(m) - shift I, c ~ N(0, 1)",
             "students": f"tanh RNN, Adam {RATE}, batch {BATCH}, t <= 3.2, tested over t <= 10",

@@ -32,7 +32,7 @@ def two_families(
 ) -> Outcome:
     """Name → activation, form and the verdict that the paper claims; `printed` is its largest E."""
     epochs = effort.pick(quick=8, full=EPOCHS)
-    reports, numbers = {}, []
+    reports, numbers, most = {}, [], {}
     for number, (name, (activation, reparam, _)) in enumerate(asked.items()):
         how = {"activation": activation, "reparam": reparam, "updates": epochs * EPOCH}
         students, fits = train_family(SIZES, effort, shares=(number, len(asked)), **how)
@@ -41,13 +41,17 @@ def two_families(
         for ball in BALLS:
             reports[name, ball] = report = curves_of(students, seed=effort.seed, ball=ball)
             numbers += told(f"{name}, {ball} ball", report)
-        largest = max(float(member.errors[-1]) for member in report.members)
-        numbers.append(Number(f"{name}: largest E, {BALLS[-1]} ball", largest, printed.get(name)))
+        most[name] = max(float(member.errors[-1]) for member in report.members)
+        numbers.append(
+            Number(f"{name}: largest E, {BALLS[-1]} ball", most[name], printed.get(name))
+        )
     figure, axes = panels(*(f"{name}, {ball} ball" for name, ball in reports))
     for at, report in zip(axes, reports.values(), strict=True):
         lines(at, shown(report, least=1e-5), x="beta", y="E_m(beta)", logs="xy")
     found = {name: seen(reports[name, BALLS[0]]) for name in asked}
-    other = "; ".join(f"{name}: {seen(reports[name, BALLS[1]])[0]}" for name in asked)
+    other = "; ".join(
+        f"{name}: {seen(reports[name, BALLS[1]])[0]}, E up to {most[name]:.2g}" for name in asked
+    )
     said = "; ".join(f"{name}: {verdict}, {why}" for name, (verdict, why) in found.items())
     return Outcome(
         holds=all(found[name][0] == wanted for name, (_, _, wanted) in asked.items()),

@@ -110,6 +110,10 @@ def seen(report: FamilyReport) -> tuple[str, str]:
     paper looks at t <= 10 and no further, and so does what it claims. Where a larger model is
     clearly worse before anything moves, nothing is approximated, and nothing can be stable.
     """
+    lost = [str(m.size) for m in report.members if m.start >= report.scale]
+    if lost:
+        far = f"E(0) of m = {', '.join(lost)} is not below {report.scale:.2g}, the target's size"
+        return "undetermined", f"no approximation: {far}"
     for small, large in pairwise(report.members):
         if large.start > LEAD * small.start:
             worse = f"E(0) is {large.start:.2g} for m = {large.size}, {small.start:.2g} for m ="
