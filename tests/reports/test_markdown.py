@@ -148,3 +148,14 @@ def test_the_command_measures_the_same_again():
         "memaudit scan 'my model; rm x' --horizon 64 --seed 3 --quick --query impulse "
         "--set 'amplitudes=[1.0, 2.0]' --set baseline=0.1 --dtype float64"
     )
+
+
+def test_what_lives_in_python_is_called_there():
+    settings = {"horizon": 64, "seed": 3, "level": "quick", "queries": ["impulse"], "probes": []}
+    made = report(subject=identity(source="<lambda>", adapter="wrap"), settings=settings)
+    assert command(made) == (
+        "memaudit.scan(model, horizon=64, seed=3, level='quick', queries=['impulse'])"
+    )
+    module = report(subject=identity(source="GRU"), settings={**settings, "baseline": "natural"})
+    assert command(module).endswith("queries=['impulse'], baseline='natural')")
+    assert command(report(subject=identity(source="GRU", sha256="ab"))).startswith("memaudit scan")
