@@ -34,6 +34,16 @@ def diff(
         ),
     ] = False,
     fail_on: ChangedFailOn = None,
+    html: Annotated[
+        str | None,
+        typer.Option(
+            "--html",
+            metavar="FILE",
+            envvar="MEMAUDIT_DIFF_HTML",  # not that of scan, whose page it would replace
+            show_envvar=False,
+            help="Write it as one page for a browser, too, curves on top of each other.",
+        ),
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Show what changed between two reports: memory, layers, stability, findings.
@@ -42,12 +52,16 @@ def diff(
     """
     from memaudit.cli.change_gates import parse_change_gates
     from memaudit.cli.gates import say_gates
+    from memaudit.cli.pages import page_target
     from memaudit.comparing import compare
+    from memaudit.report_files import write_text
     from memaudit.reports.diff import diff_page
+    from memaudit.reports.diff_html import diff_html
     from memaudit.reports.terminal import can_show_braille
 
     del debug
     gates = parse_change_gates(fail_on or ())
+    target = page_target(html, spared=(before, after))
     first, second = _report(before), _report(after)
     sheet = console()
     with _readable(after):
@@ -59,6 +73,10 @@ def diff(
             ascii_only=not can_show_braille(sheet),
         )
         results = [gate.compare(first, second) for gate in gates]
+        files = str(before), str(after)
+        drawn = diff_html(compare(first, second), first, second, files=files) if target else ""
+    if target is not None:
+        write_text(drawn, target)
     show(page, on=sheet)
     if say_gates(results):
         raise typer.Exit(1)

@@ -54,7 +54,7 @@ def parse_targets(
     found = tuple(_target(name, file) for name, file in pairs)
     for target in found:
         if target.path is not None:
-            _check(target.path, source)
+            check_file(target.path, source)
     _no_two_alike(found)
     return found
 
@@ -136,7 +136,8 @@ def _same(one: Path, other: Path) -> bool:
         return False
 
 
-def _check(path: Path, source: Path | None) -> None:
+def check_file(path: Path, source: Path | None) -> None:
+    """Refuse a file of a model, and one that could not be written later."""
     try:
         spare_model(path, source)
         check_writable(path)

@@ -66,7 +66,7 @@ def verdict_line(difference: Difference) -> str:
         number = sum(change.changed for change in changes)
         if number:
             told.append(f"{number} of {len(changes)} {section.nouns}")
-    came, went, stayed = _sorted(difference.findings)
+    came, went, stayed = sorted_findings(difference.findings)
     line = f"changed: {', '.join(told) or 'what was measured'}"
     counts = {"came": len(came), "went": len(went), "stayed": len(stayed)}
     listed = ", ".join(f"{number} {word}" for word, number in counts.items() if number)
@@ -92,7 +92,7 @@ def _facts(title: str, change: Change, *, verbose: bool, ascii_only: bool) -> li
     if shown:
         made = table("", "before", "after", ascii_only=ascii_only)
         for name in shown:
-            made.add_row(*map(Text, (_word(name), *_both(name, before, after))))
+            made.add_row(*map(Text, (_word(name), *both(name, before, after))))
         blocks.append(made)
     quiet = len(names) - len(change.differing)
     if quiet:
@@ -115,7 +115,7 @@ def _circumstances(difference: Difference) -> list[RenderableType]:
             told.append(Text(f"Measured only {side}: {', '.join(only)}."))
     change = difference.environment
     versions = [
-        f"{clean(name)} {' -> '.join(_both(name, change.before or {}, change.after or {}))}"
+        f"{clean(name)} {' -> '.join(both(name, change.before or {}, change.after or {}))}"
         for name in change.differing
     ]
     if versions:
@@ -126,7 +126,7 @@ def _circumstances(difference: Difference) -> list[RenderableType]:
 def _findings(changes: tuple[Change, ...], *, verbose: bool) -> list[RenderableType]:
     if not changes:
         return []
-    came, went, stayed = _sorted(changes)
+    came, went, stayed = sorted_findings(changes)
     blocks: list[RenderableType] = [Text("Findings", style="bold underline")]
     for sign, listed in (("+", came), ("-", went), ("=", stayed if verbose else _regraded(stayed))):
         for change in listed:
@@ -151,7 +151,7 @@ def _finding(sign: str, change: Change) -> list[RenderableType]:
     return [title, Padding(message, (0, 0, 0, 4), expand=False)]
 
 
-def _sorted(changes: Iterable[Change]) -> tuple[list[Change], list[Change], list[Change]]:
+def sorted_findings(changes: Iterable[Change]) -> tuple[list[Change], list[Change], list[Change]]:
     """Those that came, that went, and that stayed."""
     listed = list(changes)
     came, went = [c for c in listed if c.came], [c for c in listed if c.went]
@@ -162,7 +162,8 @@ def _regraded(stayed: list[Change]) -> list[Change]:
     return [change for change in stayed if "severity" in change.differing]
 
 
-def _both(name: str, before: dict, after: dict) -> tuple[str, str]:
+def both(name: str, before: dict, after: dict) -> tuple[str, str]:
+    """A fact of both reports in words; a checksum by its beginning."""
     words = [value(facts.get(name), 9) for facts in (before, after)]
     if name == "sha256" and words[0][:SHORT] != words[1][:SHORT]:
         words = [word[:SHORT] for word in words]
