@@ -138,6 +138,7 @@ def _figure(found: dict[str, list[float]], prices: list[Price], limit: float) ->
     lines(left, curves, x="m", y="- max lambda", logs="xy", marker="o", markersize=4)
     left.axhline(-limit, color="#888888", linestyle=":", linewidth=1)
     left.set_xticks(SIZES, [str(m) for m in SIZES])
+    left.minorticks_off()
     for colour, radius in zip(("C0", "C1"), RADII, strict=True):
         some = [p for p in prices if p.radius == radius]
         ends = [p.end for p in some]

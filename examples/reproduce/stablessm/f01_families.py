@@ -61,7 +61,7 @@ def radii(report: FamilyReport) -> list[float]:
 
 def run(effort: Effort) -> Outcome:
     """Three panels, medians over seeds."""
-    quick = Plan((4, 8, 16, 32), 128, {"direct": 3, "softplus": 3, "s4": 1})
+    quick = Plan((4, 8, 16, 32), 128, {"direct": 3, "softplus": 2, "s4": 1})
     full = Plan((4, 8, 16, 32, 64), 512, {"direct": 5, "softplus": 5, "s4": 3})
     plan: Plan = effort.pick(quick=quick, full=full)
     found: dict[str, list[FamilyReport]] = {kind: [] for kind in KINDS}
