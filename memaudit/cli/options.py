@@ -281,7 +281,7 @@ NoProgress = Annotated[
         metavar="",
         envvar="MEMAUDIT_NO_PROGRESS",
         show_envvar=False,
-        help="Show no progress bar.",
+        help="Show no progress: no bar on a terminal, no lines in a log.",
     ),
 ]
 Debug = Annotated[

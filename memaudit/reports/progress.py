@@ -1,4 +1,4 @@
-"""The progress bar: only on a terminal, on stderr, gone when the audit is over."""
+"""Progress on stderr: a bar on a terminal, gone when the audit is over; elsewhere few lines."""
 
 from __future__ import annotations
 
@@ -33,14 +33,20 @@ class Forgiving:
 
 @contextmanager
 def progress_bar(*, wanted: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """A callback `(stage, done, total)` that draws a bar where somebody sees it."""
-    if not wanted or sys.stderr is None or not sys.stderr.isatty():
+    """A callback `(stage, done, total)`: a bar where somebody sees it, in a log a line at times."""
+    if not wanted or sys.stderr is None:
         yield lambda stage, done, total: None
+        return
+    stream = cast("IO[str]", Forgiving(sys.stderr))
+    if not sys.stderr.isatty():
+        from memaudit.reports.progress_lines import ProgressLines
+
+        yield ProgressLines(stream).advance
         return
     from rich.console import Console
 
     from memaudit.reports.stage_bar import StageBar
 
-    bar = StageBar(Console(file=cast("IO[str]", Forgiving(sys.stderr))))
+    bar = StageBar(Console(file=stream))
     with bar.drawn:
         yield bar.advance

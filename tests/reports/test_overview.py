@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from memaudit.contracts import AbstractReportFormat
 from memaudit.findings.judge import judge
 from memaudit.reports.overview import SCREEN, one_line, overview, overview_for
 from memaudit.reports.plain_text import plain_text
 from memaudit.results import Finding, Status
-from memaudit.testing import sample_reports
+from memaudit.testing import check_report_format, sample_reports
 from tests.reports.handmade import assumption, curve, identity, of_kind, power_law, report
 
 HERE = Path(__file__).parent
@@ -54,6 +55,17 @@ def test_every_report_fits_the_width_and_the_screen(width, ascii_only):
         assert max(map(len, lines)) <= width, name
         assert len(lines) <= SCREEN, name
         assert not ascii_only or "".join(lines).isascii(), name
+
+
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_hostile_names_are_escaped_as_in_any_format(ascii_only):
+    class Summary(AbstractReportFormat):
+        name, summary, suffix = "summary", "the summary on one screen", ".txt"
+
+        def render(self, report):
+            return shown(report, width=80, ascii_only=ascii_only)
+
+    check_report_format(Summary())
 
 
 @pytest.mark.parametrize("lines", [24, 30, 40])

@@ -123,7 +123,7 @@ def json_alone(outcome: Outcome) -> None:
 
 
 def two_reports(scene: Scene) -> list[str]:
-    return [*scan(scene), "--report", "terminal=other.txt"]
+    return [*scan(scene), "--verbose", "--report", "terminal=other.txt"]
 
 
 def other_kept(outcome: Outcome) -> None:

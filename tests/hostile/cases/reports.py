@@ -91,7 +91,7 @@ def in_torch(name: str) -> Callable[[Scene], list[str]]:
         path = scene.inputs / "model.pt"
         content = {"state_dict": tensors(name), name: torch.ones(2), f"{name}!": {name: name}}
         torch.save(content, path)
-        return ["scan", str(path), *QUICK]
+        return ["scan", str(path), *QUICK, "--verbose"]
 
     return arrange
 
