@@ -14,6 +14,7 @@ from examples.reproduce.iatn.sentiment import (
     batches,
     log_slope,
     repeated,
+    rises,
     words_of,
 )
 
@@ -61,3 +62,4 @@ def test_the_repeat_memory_of_a_known_score_is_found() -> None:
     rate, scatter = log_slope(curve)
     assert rate == pytest.approx(RATE, rel=1e-6)
     assert scatter < 1e-6
+    assert rises(curve) == 0.0

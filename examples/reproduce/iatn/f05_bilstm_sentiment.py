@@ -16,6 +16,7 @@ from examples.reproduce.iatn.sentiment import (
     batches,
     log_slope,
     repeated,
+    rises,
     shuffled,
 )
 from examples.reproduce.row import Effort, Number, Outcome, Row
@@ -104,6 +105,7 @@ def _outcome(effort: Effort, curves: dict, right: dict, vocabulary: Vocabulary, 
         for word, curve in some.items():
             numbers.append(Number(f"{name}, {word!r}: memory", str(curve.decay)))
             numbers.append(Number(f"{name}, {word!r}: mean rate", rates[word]))
+            numbers.append(Number(f"{name}, {word!r}: share of lags with growth", rises(curve)))
         kinds = [some[word].decay.kind for word in ("good", "bad")]
         decays = decays and kinds == ["exponential"] * 2
         slower = slower and rates["ha"] < min(rates["good"], rates["bad"])

@@ -132,3 +132,8 @@ def log_slope(curve: Curve) -> tuple[float, float]:
     line = np.polyfit(lags, logs, 1)
     scatter = float(np.std(logs - np.polyval(line, lags)) / np.log(10.0))
     return -float(line[0]), scatter
+
+
+def rises(curve: Curve) -> float:
+    """The share of neighbouring lags at which memory grows: 0 for a decay, 1/2 for mere noise."""
+    return float((np.diff(curve.values) > 0).mean()) if len(curve.values) > 1 else 0.0
