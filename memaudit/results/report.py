@@ -60,6 +60,12 @@ class Report(Record):
         title = f"{self.subject.source}: {self.subject.description}"
         return f"Report({title}{curves}\n  findings: {codes})"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from memaudit.reports.notebook import notebook_html
+
+        return notebook_html(self)
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON report: schema number first, then the version, then the fields."""
         from memaudit import __version__

@@ -104,7 +104,8 @@ def _curves_figure(title: str, found: dict[str, Pair], detail: Detail) -> Figure
         caption = f"{clean(title, limit=80)}{f', {label}' if label else ''}: memory by lag"
         tables.append(curves_table(caption, curves, detail))
     first = next(iter(found.values()))
-    words = " → ".join(wording.NOTHING if c is None else said(c) for c in first)
+    both = [wording.NOTHING if c is None else said(c) for c in first]
+    words = " → ".join(dict.fromkeys(both))
     told = "Dots mark the horizons." if len(found) > 1 else f"{words}. Dots mark the horizons."
     return Figure(
         title=clean(title, limit=80),

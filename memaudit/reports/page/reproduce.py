@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from typing import TYPE_CHECKING, Any
 
-from memaudit.catalog import DEFAULT_PROBES, DEFAULT_QUERIES
 from memaudit.errors import clean
 from memaudit.reports.page.markup import tag
 from memaudit.reports.page.section import Section, grid
 from memaudit.reports.page.table import Table
+from memaudit.reports.reproduction import command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from memaudit.reports.page.detail import Detail
     from memaudit.results import Report
-
-#: Settings with an option of their own, and what they are unless somebody says otherwise.
-OWN = ("horizon", "seed", "level", "queries", "probes", "text", "trust_remote_code")
-USUAL: dict[str, Any] = {
-    "normalization": "iatn",
-    "amplitudes": None,
-    "epsilon": 0.001,
-    "baseline": "zero",
-    "words": None,
-}
 
 
 def reproduce_section(report: Report, detail: Detail) -> Section:
@@ -55,36 +43,6 @@ def reproduce_section(report: Report, detail: Detail) -> Section:
     ]
     lead = "With the same seed on the same machine this gives the same numbers."
     return Section("reproduce", "Reproduce", lead, blocks)
-
-
-def command(report: Report) -> str:
-    """The command line of an audit like this one, with what differs from the usual."""
-    told, settings = report.settings, report.settings
-    words = ["memaudit", "scan", report.subject.source]
-    for name in ("horizon", "seed"):
-        if name in told:
-            words += [f"--{name}", str(told[name])]
-    for option, name, usual in (
-        ("--query", "queries", DEFAULT_QUERIES),
-        ("--probe", "probes", DEFAULT_PROBES),
-    ):
-        chosen = settings.get(name)
-        if isinstance(chosen, list | tuple) and tuple(chosen) != usual:
-            words += [word for one in chosen for word in (option, str(one))]
-    if settings.get("level") in ("quick", "thorough"):
-        words.append(f"--{settings['level']}")
-    if settings.get("trust_remote_code") is True:
-        words.append("--trust-remote-code")
-    for name, value in settings.items():
-        if name not in OWN and (name not in USUAL or value != USUAL[name]):
-            words += ["--set", f"{name}={_value(value)}"]
-    if report.subject.adapter and settings:
-        words += ["--adapter", report.subject.adapter, "--dtype", report.subject.dtype]
-    return clean(" ".join(shlex.quote(clean(word)) for word in words), limit=1200)
-
-
-def _value(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _pairs(title: str, facts: Mapping[str, Any], detail: Detail) -> Table | None:
