@@ -126,9 +126,22 @@ def _no_scan_options(context: typer.Context) -> None:
 
 
 def _saved(path: Path) -> Report:
+    """A report that a card can be made of; values of a wrong type come to light while it is."""
+    from memaudit.cards import eval_results
+    from memaudit.report_files import corrupt, read_json
+    from memaudit.reports.markdown import Markdown
     from memaudit.results import Report
 
     try:
-        return Report.load(path)
+        data = read_json(path)
+        if data.get("kind") == "family":
+            fact = "this is the report of a family, not of one model"
+            raise SourceError("E_UNSUPPORTED", fact, hint="give a report of memaudit scan --json")
+        report = Report.from_dict(data)
+        Markdown().render(report)
+        eval_results(report)
     except MemauditError as error:
         raise error.at(path) from error
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise corrupt(error).at(path) from error
+    return report

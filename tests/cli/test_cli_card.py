@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 
 import pytest
@@ -12,7 +13,9 @@ from memaudit.cards import BEGIN, END
 from memaudit.cli import main
 from memaudit.errors import SourceError
 from tests.cli.played import Interrupted, one_line
+from tests.cli.test_cli_diff import WRONG, places, sample
 from tests.reports.handmade import curve, identity, report
+from tests.reports.handmade_family import family_report, member
 
 
 @pytest.fixture
@@ -24,9 +27,8 @@ def folder(tmp_path):
 
 @pytest.fixture
 def saved(tmp_path):
-    return report(curve(), subject=identity(source=str(tmp_path / "model"))).save(
-        tmp_path / "report.json"
-    )
+    who = identity(source=str(tmp_path / "model"), sha256="ab12")
+    return report(curve(), subject=who).save(tmp_path / "report.json")
 
 
 @pytest.fixture
@@ -194,6 +196,33 @@ def test_a_full_disk_leaves_the_card_as_it_was(card, folder, saved, monkeypatch)
     assert "error[E_DISK]" in one_line(err)
     assert (folder / "README.md").read_text() == "mine\n"
     assert not [p for p in folder.rglob("*") if p.is_file() and p.name != "README.md"]
+
+
+def test_the_report_of_a_family_is_told_from_that_of_a_model(card, folder, tmp_path):
+    members = (member(4, 1.0, 1.0), member(8, 0.5, 2.0))
+    path = family_report(*members).save(tmp_path / "family.json")
+    code, _, err = card(folder, path)
+    assert code == 3
+    assert "the report of a family" in one_line(err)
+
+
+@pytest.mark.parametrize("section", sorted(sample().to_dict()))
+def test_a_wrong_value_anywhere_is_told_or_refused_in_a_line(section, card, folder, tmp_path):
+    text = sample().save(tmp_path / "right.json").read_text()
+    path = tmp_path / "wrong.json"
+    for number, place in enumerate(places({section: json.loads(text)[section]})):
+        data = json.loads(text)
+        at = data
+        for key in place[:-1]:
+            at = at[key]
+        at[place[-1]] = WRONG[number % len(WRONG)]
+        path.write_text(json.dumps(data))
+        code, out, err = card(folder, path)
+        assert code in (0, 3, 4), (place, err)
+        assert "\x1b" not in out + err
+        assert code == 4 or one_line(err)
+        written = (folder / "README.md").read_text() if code != 3 else ""
+        assert "\x1b" not in written
 
 
 def test_a_hub_report_keeps_its_name(card, folder, tmp_path):

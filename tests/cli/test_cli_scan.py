@@ -66,7 +66,7 @@ def test_offline_is_set_before_the_audit(run, monkeypatch):
         (["--query", "heavyside"], "did you mean heaviside?"),
         (["--probe", "assumption"], "did you mean assumptions?"),
         (["--adapter", "rn"], "did you mean rnn?"),
-        (["--report", "html=x"], "unknown report 'html'; known are: json, terminal"),
+        (["--report", "pdf=x"], "unknown report 'pdf'; known are: github, "),
         (["--report", "json"], "--report wants NAME=FILE"),
         (["--device", "gpu"], "unknown device 'gpu'"),
         (["--device", "cuda:x"], "unknown device"),
@@ -92,7 +92,6 @@ def test_offline_is_set_before_the_audit(run, monkeypatch):
         (["--json", "-", "--report", "terminal=-"], "two reports go to stdout"),
         (["--json", "x.json", "--report", "json=./x.json"], "two reports go to x.json"),
         (["--no-such-option"], "No such option"),
-        (["--html", "x.html"], "No such option"),
     ],
 )
 def test_bad_arguments_exit_with_two_before_any_work(run, stage, words, fact):
