@@ -45,6 +45,18 @@ def log_rates(name: str) -> float:
     return float((rounded(rates.log(), name).exp() / rates - 1.0).abs().max())
 
 
+def of_formats(reports: dict[str, Report]) -> list[Number]:
+    """What the formats do, form by form."""
+    numbers = []
+    for form, report in reports.items():
+        for one in (r for r in report.precision.roundings if r.format in SHOWN):
+            name = f"{form}, {one.format}"
+            numbers.append(Number(f"{name}: beta (max-abs)", one.betas["max-abs"]))
+            numbers.append(Number(f"{name}: error over answers", one.relative))
+            numbers.append(Number(f"{name}: modes on the boundary", one.layers[0].reached))
+    return numbers
+
+
 def run(effort: Effort) -> Outcome:
     """The same modes behind four forms, in every format."""
     reports = {form: audited(form, effort.seed) for form in FORMS}
@@ -63,12 +75,7 @@ def run(effort: Effort) -> Outcome:
         Number("best in int4: error over E(beta) as it was searched", shares["best", "int4"]),
         Number("best in int4: modes that reach the boundary", reached["best", "int4"]),
     ]
-    for form in FORMS:
-        for name in SHOWN:
-            one = roundings[form][name]
-            numbers.append(Number(f"{form}, {name}: beta (max-abs)", one.betas["max-abs"]))
-            numbers.append(Number(f"{form}, {name}: error over answers", one.relative))
-            numbers.append(Number(f"{form}, {name}: modes on the boundary", reached[form, name]))
+    numbers += of_formats(reports)
     kept = not any(reached[f, n] for f in FORMS[1:] for n in SHOWN)
     printed = round(100 * logs["bf16"], 1) == 0.7 and round(100 * logs["int8"], 1) == 1.1
     caught = stored == 1.0 and reached["direct", "bf16"] == 1 and told["direct"] == ["error"]

@@ -91,12 +91,6 @@ def run(effort: Effort) -> Outcome:
         Number(f"{n}: findings about the boundary at the end", ", ".join(r.findings) or "none")
         for n, r in found.items()
     ]
-    figure, (at,) = panels("the monitor in two runs")
-    curves = {name: (r.steps, np.maximum(r.margins, 1e-12)) for name, r in found.items()}
-    lines(at, curves, x="update", y="smallest rate", logs="y")
-    if drifting.alarm is not None:
-        at.axvline(drifting.alarm, color="#888888", linestyle=":", label="alarm")
-        at.legend(fontsize=7)
     return Outcome(
         holds=fell and early and calm.alarm is None and "MA201" in drifting.findings,
         reason=f"taught {next(iter(found))}, the smallest rate falls from "
@@ -113,8 +107,18 @@ def run(effort: Effort) -> Outcome:
             "lr of A_log": 0.2,
             "updates": UPDATES,
         },
-        figure=figure,
+        figure=_figure(found, drifting.alarm),
     )
+
+
+def _figure(found: dict[str, Run], alarm: int | None) -> object:
+    figure, (at,) = panels("the monitor in two runs")
+    curves = {name: (r.steps, np.maximum(r.margins, 1e-12)) for name, r in found.items()}
+    lines(at, curves, x="update", y="smallest rate", logs="y")
+    if alarm is not None:
+        at.axvline(alarm, color="#888888", linestyle=":", label="alarm")
+        at.legend(fontsize=7)
+    return figure
 
 
 ROW = Row(

@@ -15,6 +15,7 @@ from memaudit.students import DiagonalStudent, fit
 FORMS = ("softplus", "heavytail")
 RATES = {"adam": (0.01, 0.1, 0.3, 1.0, 3.0), "sgd": (0.1, 1.0, 10.0, 100.0)}
 MODES, OTHERS = 8, 0.01
+Table = dict[tuple[str, float, str], float]
 #: A loss this many times the smallest so far is a spike.
 SPIKE = 10.0
 
@@ -45,32 +46,50 @@ def trained(form: str, optimizer: str, lr: float, *, updates: int, batch: int, s
     return Ended(done.last, spikes, done.diverged_at is not None)
 
 
-def run(effort: Effort) -> Outcome:
-    """Two optimizers, several learning rates, several seeds."""
-    updates, batch = effort.pick(quick=(200, 32), full=(300, 512))
-    seeds = effort.pick(quick=3, full=10)
+def runs(
+    effort: Effort, seeds: int, *, updates: int, batch: int
+) -> dict[tuple[str, float, str], list[Ended]]:
+    """All runs, by optimizer, learning rate and form."""
     cases = [(o, lr, f) for o, rates in RATES.items() for lr in rates for f in FORMS]
-    found: dict[tuple[str, float, str], list[Ended]] = {}
+    found = {}
     for number, (optimizer, lr, form) in enumerate(cases):
         found[optimizer, lr, form] = [
             trained(form, optimizer, lr, updates=updates, batch=batch, seed=10 * effort.seed + k)
             for k in range(seeds)
         ]
         effort.tick(number + 1, len(cases))
-    losses = {key: float(np.median([e.loss for e in group])) for key, group in found.items()}
-    spikes = {key: sum(e.spikes for e in group) for key, group in found.items()}
-    broken = {key: sum(e.diverged for e in group) for key, group in found.items()}
-    numbers = []
-    for optimizer, lr, form in cases:
-        key, told = (optimizer, lr, form), f"{optimizer}, {lr:g}, {form}"
-        numbers.append(Number(f"{told}: last loss, median", losses[key]))
-        numbers.append(Number(f"{told}: spikes in {seeds} runs", spikes[key]))
-        numbers.append(Number(f"{told}: diverged of {seeds}", broken[key]))
-    high = {o: rates[-2:] for o, rates in RATES.items()}
-    better = {
+    return found
+
+
+def told(losses: Table, spikes: Table, broken: Table, seeds: int) -> list[Number]:
+    """The numbers of every case."""
+    found = []
+    for optimizer, lr, form in losses:
+        key, name = (optimizer, lr, form), f"{optimizer}, {lr:g}, {form}"
+        found.append(Number(f"{name}: last loss, median", losses[key]))
+        found.append(Number(f"{name}: spikes in {seeds} runs", spikes[key]))
+        found.append(Number(f"{name}: diverged of {seeds}", broken[key]))
+    return found
+
+
+def won(losses: Table, high: dict[str, tuple[float, ...]]) -> dict[str, int]:
+    """At how many of these learning rates heavytail ends with no larger loss, by optimizer."""
+    return {
         o: sum(losses[o, lr, "heavytail"] <= losses[o, lr, "softplus"] for lr in rates)
         for o, rates in high.items()
     }
+
+
+def run(effort: Effort) -> Outcome:
+    """Two optimizers, several learning rates, several seeds."""
+    updates, batch, seeds = effort.pick(quick=(200, 32, 3), full=(300, 512, 10))
+    found = runs(effort, seeds, updates=updates, batch=batch)
+    losses = {key: float(np.median([e.loss for e in group])) for key, group in found.items()}
+    spikes = {key: sum(e.spikes for e in group) for key, group in found.items()}
+    broken = {key: sum(e.diverged for e in group) for key, group in found.items()}
+    numbers = told(losses, spikes, broken, seeds)
+    high = {o: rates[-2:] for o, rates in RATES.items()}
+    better = won(losses, high)
     top = [(o, lr) for o, rates in high.items() for lr in rates]
     leaps = {f: sum(spikes[o, lr, f] for o, lr in top) for f in FORMS}
     lost = {f: sum(broken[o, lr, f] for o, lr in top) for f in FORMS}

@@ -55,6 +55,15 @@ def nearing(beta: float) -> list[float]:
     return kernel_change(w, w + beta, time="continuous").tolist()
 
 
+def of_forms(found: dict[str, list[float]]) -> list[Number]:
+    """The moduli beside the printed ones."""
+    return [
+        Number(f"{n}: g({b:g})", g, printed(n, b))
+        for n in FORMS
+        for b, g in zip(BETAS, found[n], strict=True)
+    ]
+
+
 def run(effort: Effort) -> Outcome:
     """The supremum of the definition by brute force, against formulas."""
     forms = {name: registry.build("reparams", name, time="continuous") for name in FORMS}
@@ -76,11 +85,7 @@ def run(effort: Effort) -> Outcome:
     )
     growth = nearing(0.1)
     endless = all(math.isinf(g) for g in found["direct"]) and growth[-1] > 1e5
-    numbers = [
-        Number(f"{n}: g({b:g})", g, printed(n, b))
-        for n in FORMS
-        for b, g in zip(BETAS, found[n], strict=True)
-    ]
+    numbers = of_forms(found)
     numbers += [
         Number("best: a valid bound a beta²/b + beta sqrt(a/b) at 1", valid[-1]),
         Number("best: the printed g(0.1) at w = 1000", best.a * (0.01 + 200.0) / best.b),

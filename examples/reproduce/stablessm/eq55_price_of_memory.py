@@ -81,6 +81,19 @@ def price(radius: float, end: int) -> Price | None:
     return None
 
 
+def listed(found: dict[str, list[float]], prices: list[Price]) -> list[Number]:
+    """The slowest modes by size, and the prices beside what (56) asks for."""
+    modes = [
+        Number(f"{n}: max lambda at m = {m}", v)
+        for n, g in found.items()
+        for m, v in zip(SIZES, g, strict=True)
+    ]
+    told = "theta² with rates from {:g} on, T = {}"
+    return modes + [
+        Number(told.format(p.radius, p.end), p.weights, f"at least {p.bound:.3g}") for p in prices
+    ]
+
+
 def run(effort: Effort) -> Outcome:
     """The slowest modes of the best fits, and the price of staying away from the boundary."""
     long = target("poly:1.1").kernel(STEPS)  # type: ignore[attr-defined]
@@ -97,19 +110,7 @@ def run(effort: Effort) -> Outcome:
     stays = all(rate < limit for rate in exponential)
     paid = min(p.weights / p.bound for p in prices)
     growth = {r: _growth([p for p in prices if p.radius == r]) for r in RADII}
-    numbers = [
-        Number(f"{n}: max lambda at m = {m}", v)
-        for n, g in found.items()
-        for m, v in zip(SIZES, g, strict=True)
-    ]
-    numbers += [
-        Number(
-            f"theta² with rates from {p.radius:g} on, T = {p.end}",
-            p.weights,
-            f"at least {p.bound:.3g}",
-        )
-        for p in prices
-    ]
+    numbers = listed(found, prices)
     numbers += [
         Number(f"growth of log theta² by T, rates from {r:g} on", g) for r, g in growth.items()
     ]

@@ -59,21 +59,29 @@ def radii(report: FamilyReport) -> list[float]:
     return found
 
 
-def run(effort: Effort) -> Outcome:
-    """Three panels, medians over seeds."""
-    quick = Plan((4, 8, 16, 32), 128, {"direct": 3, "softplus": 2, "s4": 1})
-    full = Plan((4, 8, 16, 32, 64), 512, {"direct": 5, "softplus": 5, "s4": 3})
-    plan: Plan = effort.pick(quick=quick, full=full)
+def families(effort: Effort, plan: Plan) -> dict[str, list[FamilyReport]]:
+    """Kind → one report a seed."""
     found: dict[str, list[FamilyReport]] = {kind: [] for kind in KINDS}
     for kind, count in plan.seeds.items():
         for number in range(count):
             found[kind].append(family(kind, plan, 10 * effort.seed + number))
             effort.tick(sum(map(len, found.values())), sum(plan.seeds.values()))
+    return found
+
+
+def ends(report: FamilyReport) -> list[float]:
+    """By size, the error at the largest beta."""
+    return [float(one.errors[-1]) for one in report.members]
+
+
+def run(effort: Effort) -> Outcome:
+    """Three panels, medians over seeds."""
+    quick = Plan((4, 8, 16, 32), 128, {"direct": 3, "softplus": 2, "s4": 1})
+    full = Plan((4, 8, 16, 32, 64), 512, {"direct": 5, "softplus": 5, "s4": 3})
+    plan: Plan = effort.pick(quick=quick, full=full)
+    found = families(effort, plan)
     radius = {k: np.median([radii(r) for r in group], 0).tolist() for k, group in found.items()}
-    error = {
-        k: np.median([[m.errors[-1] for m in r.members] for r in group], 0).tolist()
-        for k, group in found.items()
-    }
+    error = {k: np.median([ends(r) for r in group], 0).tolist() for k, group in found.items()}
     largest = {k: values[-1] for k, values in radius.items()}
     shrinks = radius["direct"][-1] < radius["direct"][0] / 2.0
     ordered = largest["direct"] < largest["softplus"] < largest["s4"]

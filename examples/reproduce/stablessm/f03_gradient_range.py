@@ -58,10 +58,8 @@ def trained(modes: Tensor, form: str, *, batch: int, updates: int, seed: int) ->
     return Watched(small, large, done.last)
 
 
-def run(effort: Effort) -> Outcome:
-    """Every form from the same modes, twice."""
-    # 153600 samples in batches of 512 are 300 updates.
-    batch, updates = effort.pick(quick=64, full=512), 300
+def all_runs(effort: Effort, *, batch: int, updates: int) -> dict[str, dict[str, Watched]]:
+    """Every form from both starts."""
     found: dict[str, dict[str, Watched]] = {}
     for place, modes in starts().items():
         found[place] = {}
@@ -69,6 +67,14 @@ def run(effort: Effort) -> Outcome:
             plan = {"batch": batch, "updates": updates, "seed": effort.seed}
             found[place][form] = trained(modes, form, **plan)
             effort.tick(len(found) * len(FORMS) - len(FORMS) + len(found[place]), 2 * len(FORMS))
+    return found
+
+
+def run(effort: Effort) -> Outcome:
+    """Every form from the same modes, twice."""
+    # 153600 samples in batches of 512 are 300 updates.
+    batch, updates = effort.pick(quick=64, full=512), 300
+    found = all_runs(effort, batch=batch, updates=updates)
     typical = {p: {f: w.typical for f, w in group.items()} for p, group in found.items()}
     peaks = {p: {f: float(w.largest.max()) for f, w in group.items()} for p, group in found.items()}
     least = {p: min(group, key=lambda f: group[f]) for p, group in typical.items()}

@@ -79,6 +79,17 @@ def apart(found: dict[str, Tensor]) -> float:
     return float(((table.amax(0) - table.amin(0)) / largest).max())
 
 
+def ratios(largest: dict[str, float], reached: dict[str, float]) -> list[Number]:
+    """Gradients over the bound with C = |c|."""
+    random = "largest |dLoss/dw| / (|c f'| / …²) of random models"
+    single = "the same of one mode 0.9 against nothing"
+    return [
+        Number(f"{time}: {name}", value, "at most 1")
+        for name, group in ((random, largest), (single, reached))
+        for time, value in group.items()
+    ]
+
+
 def run(effort: Effort) -> Outcome:
     """Random models and forms: is the constant one, and is it at most |c|?"""
     generator = seeded(effort.seed)
@@ -98,14 +109,7 @@ def run(effort: Effort) -> Outcome:
         Number(f"{t}, {_told(loss)}: largest spread of C over the forms", v)
         for (t, loss), v in spread.items()
     ]
-    numbers += [
-        Number(f"{t}: largest |dLoss/dw| / (|c f'| / …²) of random models", v, "at most 1")
-        for t, v in largest.items()
-    ]
-    numbers += [
-        Number(f"{t}: the same of one mode 0.9 against nothing", v, "at most 1")
-        for t, v in reached.items()
-    ]
+    numbers += ratios(largest, reached)
     numbers.append(Number("discrete: the same of one mode -0.9", negative, "at most 1"))
     holds = max(spread.values()) < EQUAL and max(*largest.values(), *reached.values()) <= 1 + EQUAL
     return Outcome(
