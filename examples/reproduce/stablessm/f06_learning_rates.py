@@ -7,7 +7,7 @@ import itertools
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
 from examples.reproduce.stablessm import language
-from examples.reproduce.stablessm.training import BEFORE, SPIKE, Run, spikes
+from examples.reproduce.stablessm.training import BEFORE, SPIKE, Run, beside, spikes
 
 RATES = (0.001, 0.002, 0.005, 0.01)
 FORMS = ("best", "exp", "softplus", "relu", "direct")
@@ -22,16 +22,16 @@ def run(effort: Effort) -> Outcome:
     for done, (lr, form) in enumerate(plan):
         found[lr, form] = language.learn(form, lr, size, text, effort.seed)[1]
         effort.tick(done + 1, len(plan))
-    beside = {lr: [found[lr, form] for form in FORMS] for lr in RATES}
-    counted = {f: {lr: spikes(found[lr, f], beside[lr]) for lr in RATES} for f in FORMS}
+    alike = {lr: [found[lr, form] for form in FORMS] for lr in RATES}
+    counted = {f: {lr: spikes(found[lr, f], alike[lr]) for lr in RATES} for f in FORMS}
     total = {form: sum(counted[form].values()) for form in FORMS}
     calm, shaken = total["best"] == 0, counted["exp"][0.005] + counted["exp"][0.01] > 0
     lowest = min(FORMS, key=lambda form: found[0.01, form].last)
     figure, axes = panels(*(f"lr = {lr}" for lr in RATES))
     for at, lr in zip(axes, RATES, strict=True):
-        curves = {form: found[lr, form].losses for form in FORMS}
+        curves = {form: beside(found[lr, form], alike[lr]) for form in FORMS}
         drawn = {form: (list(range(1, 1 + len(y))), y) for form, y in curves.items()}
-        lines(at, drawn, x="step", y="nats for a byte")
+        lines(at, drawn, x="step", y="loss over the median of the forms")
     numbers = [
         Number(f"{form}, lr {lr}: {what}", value)
         for form, lr in itertools.product(FORMS, RATES)

@@ -76,8 +76,15 @@ def run(effort: Effort) -> Outcome:
             "convergent": "all losses finite, the last ten a nat below the first",
         },
         figure=figure,
-        scaled=language.scaled(effort, size),
+        scaled=_scaled(size),
     )
+
+
+def _scaled(size: language.Language) -> str:
+    weights = 14 * size.size.depth * size.size.width**2 + 2 * size.size.tokens * size.size.width
+    if size.size == LARGE:
+        return language.STANDS_IN
+    return f"{language.STANDS_IN}; about {weights:,} weights instead of three thousand million"
 
 
 def _where(seen: list[float]) -> str:

@@ -61,8 +61,8 @@ PAPER = (
     ),
 )
 SMALL = (
-    Trial(Recall(10, 20), 32, 16, Recipe(300, 5e-3, 5e-3, 0.1, 30, cosine=True), 2000, 500),
-    Trial(Recall(10, 1024), 32, 1, Recipe(80, 1e-2, 1e-2, 0.1, 8, cosine=True), 80, 100),
+    Trial(Recall(10, 20), 32, 16, Recipe(250, 5e-3, 5e-3, 0.1, 25, cosine=True), 2000, 500),
+    Trial(Recall(10, 512), 32, 2, Recipe(80, 1e-2, 1e-2, 0.1, 8, cosine=True), 160, 100),
 )
 
 
@@ -78,6 +78,11 @@ def run(effort: Effort) -> Outcome:
     means = {key: mean(scores) for key, scores in found.items()}
     ordered = [
         min(means[which, f] for f in STABLE) > max(means[which, f] for f in OTHERS)
+        for which in range(2)
+    ]
+    # Where nothing was learned, an ordering says nothing; three deviations of 200 answers are 9 %.
+    learned = [
+        max(means[which, form] for form in FORMS) > 100 / trials[which].task.keys + 9
         for which in range(2)
     ]
     lengths = [trial.task.length for trial in trials]
@@ -102,11 +107,11 @@ def run(effort: Effort) -> Outcome:
         for which, length in enumerate(lengths)
     )
     return Outcome(
-        holds=all(ordered),
+        holds=all(ordered) and all(learned),
         reason=(
             f"test accuracy in %, mean of {len(seeds)} seeds: {told}. best and exp are above clip "
             f"and direct at length {lengths[0]}: {'yes' if ordered[0] else 'no'}, at {lengths[1]}: "
-            f"{'yes' if ordered[1] else 'no'}"
+            f"{'yes' if ordered[1] else 'no'}; {_informed(lengths, learned)}"
         ),
         numbers=tuple(numbers),
         settings={
@@ -122,6 +127,13 @@ def run(effort: Effort) -> Outcome:
             "it starts where the others do, and from +0.5 beside"
         ),
     )
+
+
+def _informed(lengths: list[int], learned: list[bool]) -> str:
+    silent = [str(length) for length, good in zip(lengths, learned, strict=True) if not good]
+    if not silent:
+        return "both lengths are learned by some form"
+    return f"no form is above chance at {' and '.join(silent)}, which says nothing of the claim"
 
 
 def _scaled(effort: Effort, trials: tuple[Trial, ...]) -> str:

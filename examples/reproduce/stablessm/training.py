@@ -56,19 +56,26 @@ class Run:
         return math.inf if self.diverged_at is not None else median(self.losses[-10:])
 
 
-def spikes(run: Run, beside: Sequence[Run]) -> int:
+def beside(run: Run, others: Sequence[Run]) -> list[float]:
+    """The losses of a run over the median of what runs on the same batches have.
+
+    Some batches are harder than others, for every model: that is no spike.
+    """
+    return [
+        loss / median(other.losses[at] for other in others if at < len(other.losses))
+        for at, loss in enumerate(run.losses)
+    ]
+
+
+def spikes(run: Run, others: Sequence[Run]) -> int:
     """How often the loss of a run shot up; a divergence is one spike, and so is a row of them.
 
-    Some batches are harder than others, for every model. `beside` are runs on the same batches,
-    and what is looked at is the loss over the median of theirs: a spike is more than `SPIKE` times
-    the median of the `BEFORE` ratios before it.
+    A spike is a loss `beside` those of others of more than `SPIKE` times the median of the `BEFORE`
+    ones before it.
     """
-    ratios: list[float] = []
+    ratios = beside(run, others)
     count, high = 0, False
-    for at, loss in enumerate(run.losses):
-        ratios.append(loss / median(r.losses[at] for r in beside if at < len(r.losses)))
-        if at < BEFORE:
-            continue
+    for at in range(BEFORE, len(ratios)):
         now = ratios[at] > SPIKE * median(ratios[at - BEFORE : at])
         count += now and not high
         high = now
