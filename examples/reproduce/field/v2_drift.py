@@ -106,6 +106,8 @@ def run(effort: Effort) -> Outcome:
             "trained": "A_log alone",
             "lr of A_log": 0.2,
             "updates": UPDATES,
+            "chosen": "model and learning rate, out of a few in which the drift was too slow, or "
+            "the other run came near the alarm as well: the alarm can be false on a run that sways",
         },
         figure=_figure(found, drifting.alarm),
     )

@@ -76,7 +76,7 @@ def ends(report: FamilyReport) -> list[float]:
 
 def run(effort: Effort) -> Outcome:
     """Three panels, medians over seeds."""
-    quick = Plan((4, 8, 16, 32), 128, {"direct": 3, "softplus": 2, "s4": 1})
+    quick = Plan((4, 8, 16, 32), 128, {"direct": 2, "softplus": 2, "s4": 1})
     full = Plan((4, 8, 16, 32, 64), 512, {"direct": 5, "softplus": 5, "s4": 3})
     plan: Plan = effort.pick(quick=quick, full=full)
     found = families(effort, plan)
@@ -108,6 +108,7 @@ def run(effort: Effort) -> Outcome:
             "m": plan.sizes, "T": 100, "lr": 0.01, "optimizer": "adam", "batch": plan.batch,
             "updates": 300, "draws": 30, "norm": "sobolev", "ball": "spectral", "seeds": plan.seeds,
             "radius": "largest beta with E(beta) <= 2 E(0) + 0.1 |H|",
+            "criterion": "radius and E(1), chosen after first runs in which curves did not cross",
         },
         figure=_figure(found),
         scaled=effort.pick(quick="batches of 128 instead of 512", full=""),
