@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from memaudit.reports.page.table import Table
 
 #: From so many entries on a legend can be switched as a whole.
-MANY = 6
+MANY = 8
 #: A name in a plot is cut here: it must fit a phone.
 LONGEST_NAME = 48
 

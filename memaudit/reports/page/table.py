@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 #: Cells that stand to the right: numbers, alone or before something in brackets.
 _NUMBER = re.compile(r"(> |x|[-+])?[\d.,]+(e[-+]?\d+)?( \[.*\]| %| s)?|-|\?|infinite|none")
+#: A table of more rows scrolls.
+LONG = 14
 #: Longer cells are wrapped, shorter ones are not.
 WORDY = 32
 
@@ -45,6 +47,7 @@ class Table:
         said = tag("caption", tag("span", self.caption, class_="quiet" if self.quiet else None))
         table = tag("table", said, tag("thead", tag("tr", heads)), tag("tbody", body))
         kind = "scroll dense" if self.dense else "scroll facts-table" if self.facts else "scroll"
+        kind += " long" if len(self.rows) > LONG and not self.dense else ""
         return tag("div", table, class_=kind, tabindex="0", role="region", aria_label=self.caption)
 
     def _told(self, column: int) -> bool:

@@ -1,0 +1,205 @@
+"""The HTML page as text: one file, nothing from elsewhere, every number, never too large."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from memaudit.data import page_file
+from memaudit.reports.html_page import HtmlPage
+from memaudit.reports.page.detail import MOST_BYTES
+from memaudit.reports.page.document import THINNED
+from tests.reports.handmade import curve, power_law, report
+from tests.reports.handmade_page import LAYERS, MESSAGE, everything, modes
+
+#: Apache ECharts 6.1.0, dist/echarts.common.min.js of the npm package, unchanged.
+ECHARTS = "61f13280aba3161f77fc801bf5f9c786f55f10432153a0683fc5cc0700b013d5"
+
+
+class Page(HTMLParser):
+    """The elements of a page with their attributes, and the text of its scripts and styles."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.inside: dict[str, list[str]] = {"script": [], "style": []}
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self.open.append(tag)
+        if tag in self.inside:
+            self.inside[tag].append("")
+
+    def handle_endtag(self, tag) -> None:
+        while self.open and self.open.pop() != tag:
+            pass
+
+    def handle_data(self, data) -> None:
+        if self.open and self.open[-1] in self.inside:
+            self.inside[self.open[-1]][-1] += data
+
+    def named(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return HtmlPage().render(everything())
+
+
+@pytest.fixture(scope="module")
+def page(text) -> Page:
+    return Page(text)
+
+
+def test_the_plotting_library_is_the_one_that_was_published():
+    code = page_file("echarts.common.min.js")
+    assert hashlib.sha256(code.encode()).hexdigest() == ECHARTS
+    assert 'version:"6.1.0"' in code or '"6.1.0"' in code
+    assert "Apache License" in page_file("echarts.LICENSE")
+    assert "Apache ECharts" in page_file("echarts.NOTICE")
+    assert "Bostock" in page_file("echarts.LICENSE-d3")
+
+
+def test_the_page_names_nothing_outside_of_itself(page, text):
+    for _, attributes in page.elements:
+        for name in ("src", "href", "srcset", "action", "data", "poster"):
+            assert (attributes.get(name) or "#").startswith("#")
+    assert "@import" not in text
+    assert "url(" not in page_file("style.css")
+
+
+def test_the_policy_lets_in_these_scripts_and_this_style_only(page):
+    policy = next(m["content"] for m in page.named("meta") if "http-equiv" in m)
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    code = [
+        script
+        for script, attributes in zip(page.inside["script"], page.named("script"), strict=True)
+        if "type" not in attributes
+    ]
+    hashes = [
+        f"'sha256-{base64.b64encode(hashlib.sha256(part.encode()).digest()).decode()}'"
+        for part in (*code, *page.inside["style"])
+    ]
+    assert rules["default-src"] == "'none'"
+    assert rules["script-src"].split() == hashes[:2]
+    assert rules["style-src"].split() == hashes[2:]
+    assert rules["base-uri"] == rules["form-action"] == "'none'"
+    assert "unsafe" not in policy
+    assert not any(name == "style" for _, attributes in page.elements for name in attributes)
+    assert not any(name.startswith("on") for _, attributes in page.elements for name in attributes)
+
+
+def test_every_plot_has_a_name_and_a_table_with_headers(page, text):
+    plots = [a for a in page.named("div") if a.get("class") == "plot"]
+    figures = re.findall(r"<figure.*?</figure>", text, flags=re.DOTALL)
+    assert len(plots) == len(figures) >= 10
+    assert all(plot["aria-label"] and plot["role"] == "img" for plot in plots)
+    for drawn in figures:
+        assert "<details" in drawn
+        assert "<caption>" in drawn
+        assert 'scope="col"' in drawn
+        assert 'scope="row"' in drawn
+
+
+def test_headings_and_landmarks_tell_the_structure(page):
+    levels = [int(name[1]) for name, _ in page.elements if re.fullmatch("h[1-6]", name)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    assert page.named("html") == [{"lang": "en"}]
+    assert [len(page.named(name)) for name in ("main", "nav", "header", "footer")] == [1, 1, 1, 1]
+    ids = [a["id"] for _, a in page.elements if "id" in a]
+    assert len(ids) == len(set(ids))
+    links = [a["href"] for a in page.named("a")]
+    assert {link[1:] for link in links} <= set(ids)
+
+
+def test_the_verdict_stands_before_the_plots(text):
+    verdict = text.index('id="verdict"')
+    assert text.index("<h1>demo:lstm</h1>") < verdict < text.index("<figure")
+    assert text.index(MESSAGE) < text.index("<figure"), "the worst finding is told at once"
+    assert "an advice" in text
+
+
+def test_numbers_of_the_report_are_in_the_tables(text):
+    made = everything()
+    for value in (made.memory["heaviside"].values[41], made.memory["impulse"].median[7]):
+        assert f">{value:.6g}<" in text
+    assert "memaudit scan demo:lstm --horizon 512 --seed 0" in text
+
+
+def test_same_report_same_page(text):
+    assert HtmlPage().render(everything()) == text
+    assert HtmlPage().render(type(everything()).from_dict(everything().to_dict())) == text
+
+
+def test_a_partial_report_says_so_first():
+    error = {"code": "E_MEMORY", "stage": "impulse", "message": "no room", "hint": "--quick"}
+    text = HtmlPage().render(report(curve(), complete=False, errors=(error,)))
+    assert text.index("PARTIAL REPORT") < text.index("<h1>")
+    assert "E_MEMORY (impulse): no room; --quick" in text
+
+
+def test_a_page_without_curves_is_small_and_has_no_library():
+    text = HtmlPage().render(report())
+    assert "No curve was measured." in text
+    assert len(text) < 60_000
+
+
+def test_names_cannot_end_the_data_of_a_plot():
+    evil = "</script><!--\u2028<script>"
+    made = everything(layers={evil: {evil: curve()}, "b": {evil: power_law()}})
+    page = Page(HtmlPage().render(made))
+    views = [
+        json.loads(script)
+        for script, attributes in zip(page.inside["script"], page.named("script"), strict=True)
+        if attributes.get("class") == "view"
+    ]
+    names = {series.get("name") for view in views for series in view["option"]["series"]}
+    assert "</script><!-- <script>" in names
+
+
+@pytest.mark.parametrize(
+    ("what", "made"),
+    [
+        ("lags", lambda: report(_long(200_000))),
+        ("layers", lambda: everything(layers={f"l{k}": {"q": _long(4096)} for k in range(400)})),
+        ("spectra", lambda: everything(spectrum=tuple(modes(f"l{k}") for k in range(3000)))),
+        ("findings", lambda: everything(findings=everything().findings * 20_000)),
+        ("queries", lambda: report(*(curve("q" * 300 + str(k)) for k in range(600)))),
+    ],
+)
+def test_a_page_never_has_more_than_five_megabytes(what, made):
+    text = HtmlPage().render(made())
+    assert len(text.encode()) <= MOST_BYTES
+    assert THINNED in text or "the JSON report" in text or what == "findings"
+
+
+def test_a_table_that_shows_a_part_says_so(text):
+    shown = re.search(r"by lag; (\d+) of 512 lags, the JSON report has them all", text)
+    assert shown is not None
+    assert 128 < int(shown[1]) <= 256
+    assert THINNED not in text
+    assert f"{LAYERS} of" not in text
+
+
+def test_a_short_curve_is_told_whole():
+    short = curve(values=np.exp(-0.05 * np.arange(1, 101)))
+    text = HtmlPage().render(report(replace(short, lags=short.lags[:100])))
+    assert "the JSON report has them all" not in text
+
+
+def _long(count: int):
+    values = np.exp(-0.05 * np.arange(count) / count * 40)
+    return curve(values=values, lags=np.arange(count), median=values)
