@@ -186,7 +186,7 @@ def _figure(cells: dict, radii: tuple, sizes: tuple, original: Tensor) -> Figure
     ]
     last = original.reshape(28, 28)
     grid = torch.cat([torch.cat([row, last], dim=1) for row in rows])
-    shown.imshow(grid.clamp(-0.2, 1.2), cmap="gray")
+    shown.imshow(grid.clamp(-0.2, 1.2).numpy(), cmap="gray")
     shown.set_yticks([14 + 28 * at for at in range(len(radii))], [f"r_min {r:g}" for r in radii])
     shown.set_xticks([])
     shown.grid(visible=False)

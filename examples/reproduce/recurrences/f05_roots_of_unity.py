@@ -76,7 +76,7 @@ def _figure(u: Tensor, shown: list[Tensor], errors: list[float]) -> Figure:
         torch.cat([found[:, at].reshape(28, 28) for at in range(4)], dim=1)
         for found in [*shown, u[:, :4]]
     ]
-    grid.imshow(torch.cat(rows), cmap="gray")
+    grid.imshow(torch.cat(rows).numpy(), cmap="gray")
     grid.set_yticks([14 + 28 * at for at in range(len(names))], names)
     grid.set_xticks([])
     grid.grid(visible=False)
