@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from examples.reproduce.drawing import lines, panels
@@ -80,16 +81,6 @@ def run(effort: Effort) -> Outcome:
     runs = sorted({seed for _, seed in trained})
     smallest = [min(FORMS, key=lambda f, s=s: peak[f, s]) for s in runs]
     first = effort.seed
-    figure, axes = panels("the same start (F4a)", "in training (F5)")
-    for at, form in enumerate(FORMS):
-        found = start[form, first]
-        axes[0].plot([at] * len(found), found, ".", markersize=4)
-    axes[0].set_xticks(range(len(FORMS)), FORMS, fontsize=8)
-    axes[0].set_yscale("log")
-    axes[0].tick_params(labelsize=8)
-    axes[0].set_ylabel("|gradient| / |weight|", fontsize=9)
-    curves = {f: (list(range(1, 1 + len(trained[f, first]))), trained[f, first]) for f in FORMS}
-    lines(axes[1], curves, x="step", y="largest |gradient| / |weight|", logs="y")
     numbers = [Number(f"{f}: width of the range at the start", width[f, first]) for f in FORMS]
     folds = {f: float(start[f, first].amax() / start[f, first].amin()) for f in FORMS}
     numbers += [Number(f"{f}: largest over smallest at the start", folds[f]) for f in FORMS]
@@ -108,9 +99,22 @@ def run(effort: Effort) -> Outcome:
         ),
         numbers=tuple(numbers),
         settings={**size.settings(), "lr": LR, "seeds": list(seeds), "seeds in training": runs},
-        figure=figure,
+        figure=_drawn({f: start[f, first] for f in FORMS}, {f: trained[f, first] for f in FORMS}),
         scaled=language.scaled(effort, size),
     )
+
+
+def _drawn(start: dict[str, Tensor], trained: dict[str, list[float]]) -> Figure:
+    figure, axes = panels("the same start (F4a)", "in training (F5)")
+    for at, found in enumerate(start.values()):
+        axes[0].plot([at] * len(found), found, ".", markersize=4)
+    axes[0].set_xticks(range(len(start)), list(start), fontsize=8)
+    axes[0].set_yscale("log")
+    axes[0].tick_params(labelsize=8)
+    axes[0].set_ylabel("|gradient| / |weight|", fontsize=9)
+    curves = {form: (list(range(1, 1 + len(y))), y) for form, y in trained.items()}
+    lines(axes[1], curves, x="step", y="largest |gradient| / |weight|", logs="y")
+    return figure
 
 
 ROW = Row(

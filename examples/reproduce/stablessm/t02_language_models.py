@@ -7,6 +7,8 @@ import math
 from dataclasses import replace
 from statistics import mean, stdev
 
+from matplotlib.figure import Figure
+
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
 from examples.reproduce.stablessm import language
@@ -39,15 +41,6 @@ def run(effort: Effort) -> Outcome:
     holds = all(mean(at[form]) < mean(at["direct"]) for form in STABLE)
     beaten = sum(max(trio) < last for *trio, last in zip(*at.values(), strict=True))
     other = {form: mean(test[shorter.length, form]) for form in ("best", "direct")}
-    figure, (left, right) = panels("training loss, first seed", "test perplexity for a byte")
-    drawn = {f: (list(range(1, 1 + len(c))), c) for f, c in curves.items()}
-    lines(left, drawn, x="step", y="nats for a byte")
-    for place, (form, losses) in enumerate(at.items()):
-        finite = [math.exp(x) for x in losses if math.isfinite(x)]
-        right.plot([place] * len(finite), finite, "o", markersize=5, label=form)
-    right.set_xticks(range(len(at)), list(at), fontsize=8)
-    right.tick_params(labelsize=8)
-    right.set_ylabel("three seeds", fontsize=9)
     numbers = [
         Number(f"{form}: test perplexity", math.exp(min(700, mean(at[form]))), printed)
         for form, printed in PRINTED.items()
@@ -70,9 +63,22 @@ def run(effort: Effort) -> Outcome:
         ),
         numbers=tuple(numbers),
         settings={**long.settings(), "lr": LR, "seeds": list(seeds)},
-        figure=figure,
+        figure=_drawn(curves, at),
         scaled=language.scaled(effort, long),
     )
+
+
+def _drawn(curves: dict[str, tuple[float, ...]], at: dict[str, list[float]]) -> Figure:
+    figure, (left, right) = panels("training loss, first seed", "test perplexity for a byte")
+    drawn = {f: (list(range(1, 1 + len(c))), c) for f, c in curves.items()}
+    lines(left, drawn, x="step", y="nats for a byte")
+    for place, (form, losses) in enumerate(at.items()):
+        finite = [math.exp(x) for x in losses if math.isfinite(x)]
+        right.plot([place] * len(finite), finite, "o", markersize=5, label=form)
+    right.set_xticks(range(len(at)), list(at), fontsize=8)
+    right.tick_params(labelsize=8)
+    right.set_ylabel("three seeds", fontsize=9)
+    return figure
 
 
 def _spread(values: list[float]) -> float:

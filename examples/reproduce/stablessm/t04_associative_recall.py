@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from statistics import mean
 
 import torch
+from matplotlib.figure import Figure
 
 from examples.reproduce.drawing import panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
@@ -86,15 +87,6 @@ def run(effort: Effort) -> Outcome:
         for which in range(2)
     ]
     lengths = [trial.task.length for trial in trials]
-    figure, axes = panels(*(f"length {length}" for length in lengths))
-    for which, at in enumerate(axes):
-        for place, name in enumerate(FORMS):
-            at.plot([place] * len(seeds), found[which, name], "o", markersize=6)
-        at.axhline(100 / trials[which].task.keys, color="0.5", linestyle=":", linewidth=1)
-        names = [name.replace(" from ", "\nfrom ") for name in FORMS]
-        at.set_xticks(range(len(FORMS)), names, fontsize=8)
-        at.set_ylim(0, 102)
-        at.set_ylabel("test accuracy in % (dotted: chance)", fontsize=9)
     numbers = [
         Number(
             f"{name}, length {length}: test accuracy", means[which, name], FORMS[name][2 + which]
@@ -120,13 +112,27 @@ def run(effort: Effort) -> Outcome:
             "model": "two Hyena blocks, modes in continuous time, rates of -0.5 at the start, "
             "trained steps log-spaced from 0.002 to 0.2",
         },
-        figure=figure,
+        figure=_drawn(trials, found),
         scaled=_scaled(effort, trials),
         errata=(
             "the public code starts direct at a rate of +0.5, unstable from the first step; here "
             "it starts where the others do, and from +0.5 beside"
         ),
     )
+
+
+def _drawn(trials: tuple[Trial, ...], found: dict[tuple[int, str], list[float]]) -> Figure:
+    figure, axes = panels(*(f"length {trial.task.length}" for trial in trials))
+    for which, at in enumerate(axes):
+        for place, name in enumerate(FORMS):
+            scores = found[which, name]
+            at.plot([place] * len(scores), scores, "o", markersize=6)
+        at.axhline(100 / trials[which].task.keys, color="0.5", linestyle=":", linewidth=1)
+        names = [name.replace(" from ", "\nfrom ") for name in FORMS]
+        at.set_xticks(range(len(FORMS)), names, fontsize=8)
+        at.set_ylim(0, 102)
+        at.set_ylabel("test accuracy in % (dotted: chance)", fontsize=9)
+    return figure
 
 
 def _informed(lengths: list[int], learned: list[bool]) -> str:

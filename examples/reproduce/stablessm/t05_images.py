@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from statistics import mean
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn import functional
 
@@ -127,15 +128,6 @@ def run(effort: Effort) -> Outcome:
         for form in FORMS
         if form not in STABLE
     }
-    figure, axes = panels(*sets)
-    for at, name in zip(axes, sets, strict=True):
-        for place, form in enumerate(FORMS):
-            at.plot([place] * len(seeds), [s for s, _ in found[name, form]], "o", markersize=6)
-        at.axhline(100 / CLASSES, color="0.5", linestyle=":", linewidth=1)
-        words = [form.replace(" from ", "\nfrom ") for form in FORMS]
-        at.set_xticks(range(len(FORMS)), words, fontsize=8)
-        at.set_ylim(0, 102)
-        at.set_ylabel("test accuracy in % (dotted: chance)", fontsize=9)
     numbers = []
     for (which, name), form in itertools.product(enumerate(sets), FORMS):
         numbers.append(
@@ -162,13 +154,28 @@ def run(effort: Effort) -> Outcome:
             "best": "-1 / (w² + 0.1), as in the public code",
             "seeds": list(seeds),
         },
-        figure=figure,
+        figure=_drawn(found),
         scaled=_scaled(effort, setting),
         errata=(
             "the public code starts direct at a real part of +0.5, which is unstable from the "
             "first step, and the others at -0.5"
         ),
     )
+
+
+def _drawn(found: dict[tuple[str, str], list[tuple[float, int | None]]]) -> Figure:
+    sets = list(dict.fromkeys(name for name, _ in found))
+    figure, axes = panels(*sets)
+    for at, name in zip(axes, sets, strict=True):
+        for place, form in enumerate(FORMS):
+            scores = [score for score, _ in found[name, form]]
+            at.plot([place] * len(scores), scores, "o", markersize=6)
+        at.axhline(100 / CLASSES, color="0.5", linestyle=":", linewidth=1)
+        words = [form.replace(" from ", "\nfrom ") for form in FORMS]
+        at.set_xticks(range(len(FORMS)), words, fontsize=8)
+        at.set_ylim(0, 102)
+        at.set_ylabel("test accuracy in % (dotted: chance)", fontsize=9)
+    return figure
 
 
 def _word(failed: bool) -> str:
