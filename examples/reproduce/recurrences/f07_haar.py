@@ -120,6 +120,7 @@ def run(effort: Effort) -> Outcome:
             "inputs": INPUTS,
             "k": f"every {every}",
             "perfect": PERFECT,
+            "after a look": "from which error on it is perfect",
             "chosen": "the paper does not say its precision, nor from which error on it is perfect",
         },
         figure=_figure(runs, basis, effort.seed),

@@ -69,7 +69,13 @@ def run(effort: Effort) -> Outcome:
         f"{worst:.2g} (asked: {EPSILON}), and every width stays within the bound 2 w(cell); with "
         "the indices of eq. 12 the answer comes one step late, with those of eq. 1 at once",
         numbers=tuple(numbers),
-        settings={"widths": WIDTHS, "fitted": FITTED, "K": (LOW, HIGH), "epsilon": EPSILON},
+        settings={
+            "after a look": "staircases up to 4096, for 512 fitted units missed 0.02; five terms",
+            "widths": WIDTHS,
+            "fitted": FITTED,
+            "K": (LOW, HIGH),
+            "epsilon": EPSILON,
+        },
         figure=_figure(built, fits),
         errata="eq. 12 and 13 give y_k = f(x_{k-1}): U_1 must read x_{k+1}, as in eq. 1",
     )

@@ -159,7 +159,14 @@ def run(effort: Effort) -> Outcome:
         + ": "
         + ", ".join(f"{v} for {name}" for name, v in needed.items()),
         numbers=tuple(numbers),
-        settings={"T": STEPS, "widths": WIDTHS, "modes": MODES, "ranks": RANKS, "share": SHARE},
+        settings={
+            "after a look": "delay lines, for real exponentials in float64 stall on one kernel",
+            "T": STEPS,
+            "widths": WIDTHS,
+            "modes": MODES,
+            "ranks": RANKS,
+            "share": SHARE,
+        },
         figure=_figure(errors, bounds, series, needed),
         scaled="the universal inner function of Theorem 3.5 is not built: a functional whose phi "
         "and Phi are known (log and exp) stands for all",
