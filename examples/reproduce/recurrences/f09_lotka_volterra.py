@@ -172,8 +172,8 @@ def run(effort: Effort) -> Outcome:
             "trajectories": TRAJECTORIES,
             "updates": plan.rounds * plan.steps,
             "batch": plan.batch,
-            "after a look": "whitening: plain states reached 0.84 in twice the updates, on a quarter "
-            "of the trajectories",
+            "after a look": "whitening: plain states reached 0.84 in twice the updates, on a "
+            "quarter of the trajectories",
             "chosen": "inputs (two Fourier functions above zero), Adam 1e-3 falling as a cosine, "
             "whitened states; the paper names none of them",
         },
