@@ -18,7 +18,11 @@ from memaudit.results.spectrum import Spectrum
 from memaudit.results.stability import Stability
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 #: Rises when a field of the JSON report changes its meaning or goes away.
 SCHEMA = 1
@@ -123,6 +127,39 @@ class Report(Record):
         from memaudit.metrics import metrics
 
         return metrics(self)
+
+    def plot(self, *, queries: Sequence[str] | None = None) -> Figure:
+        """The report as a matplotlib figure, of these queries or of all; `savefig` writes it.
+
+        Memory curves with floor, fitted window and horizon; beside them the eigenvalues, E(beta)
+        and R² by lag, as far as they were measured. Needs the extra `memaudit[plot]`.
+        """
+        from memaudit.extras import needs
+
+        with needs("matplotlib", extra="plot"):
+            from memaudit.reports.drawing.figure import figure
+        return figure(self, queries=queries)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for the model and one a layer and recurrence, as plain values and None.
+
+        The columns are those of `memaudit.metrics.rows`: `layer`, `cell`, `margin`, `time_scale`,
+        …, and for every query `impulse_kind`, `impulse_rate`, `impulse_horizon`, …
+        """
+        from memaudit.metrics.rows import rows
+
+        return rows(self)
+
+    def frame(self) -> DataFrame:
+        """The `rows` as a pandas table; what was not measured is NaN or NA.
+
+        Needs the extra `memaudit[frame]`.
+        """
+        from memaudit.extras import needs
+
+        with needs("pandas", extra="frame"):
+            from memaudit.reports.frame import frame
+        return frame(self)
 
     def save(self, path: str | Path) -> Path:
         """Write the JSON report in one atomic step and give back its path."""

@@ -1,0 +1,135 @@
+"""A report as rows of a table: the model, then a row for every layer and recurrence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memaudit.metrics.curves import curve_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from memaudit.results import Curve, Recurrence, Report, Spectrum
+
+#: The columns that every table has, with the type of their values.
+COLUMNS: dict[str, type] = {
+    "row": str,  # "model" or "layer"
+    "layer": str,  # of report.layers, or the part of a host; None for the model
+    "recurrence": str,  # the recurrence inside the layer, None where there is none
+    "cell": str,
+    "parameterization": str,
+    "size": int,  # numbers in the state
+    "parameters": int,
+    "modes": int,
+    "margin": float,  # smallest 1 - |eigenvalue|
+    "time_scale": float,  # steps, infinite on the boundary and beyond it
+    "slowest": float,  # largest |eigenvalue|
+    "lyapunov": float,
+}
+#: Those of every query, behind its name: `impulse_horizon`.
+QUERY_COLUMNS: dict[str, type] = {
+    "kind": str,
+    "rate": float,
+    "exponent": float,
+    "horizon": int,
+    "horizon_beyond": int,  # the last lag, where the horizon lies behind it
+    "half_life": float,
+}
+
+
+def rows(report: Report) -> list[dict[str, Any]]:
+    """The model first, then its layers; every row has all columns, None where nothing is known."""
+    listed = [_model(report), *_layers(report)]
+    names = columns(report)
+    return [{name: row.get(name) for name in names} for row in listed]
+
+
+def columns(report: Report) -> dict[str, type]:
+    """The columns of a report with the type of their values, queries in their order."""
+    groups = (report.memory, *report.layers.values())
+    queries = dict.fromkeys(query for curves in groups for query in curves)
+    own = {f"{q}_{name}": kind for q in queries for name, kind in QUERY_COLUMNS.items()}
+    return {**COLUMNS, **own}
+
+
+def _model(report: Report) -> dict[str, Any]:
+    """The model as a whole; its spectrum is that of the recurrence nearest to the boundary."""
+    near = min(report.spectrum, key=lambda item: item.margin, default=None)
+    found = {} if near is None else _modes(near)
+    for name in ("parameterization", "lyapunov", "modes"):  # those belong to one recurrence
+        found.pop(name, None)
+    exponents = [item.lyapunov for item in report.spectrum if item.lyapunov is not None]
+    subject = report.subject
+    return {
+        **found,
+        "row": "model",
+        "cell": subject.family,
+        "parameters": subject.parameters,
+        "modes": sum(item.count for item in report.spectrum) or None,
+        "lyapunov": max(exponents, default=None),
+        **_memory(report.memory),
+    }
+
+
+def _layers(report: Report) -> Iterator[dict[str, Any]]:
+    known = _recurrences(report)
+    told: set[tuple[str, str]] = set()
+    for layer, curves in report.layers.items():
+        inside = [key for key in known if _inside(key, layer, whole=report.subject.whole)]
+        told |= set(inside)
+        for key in inside or [("", "")]:
+            yield {"row": "layer", "layer": layer, **known.get(key, {}), **_memory(curves)}
+    for key, numbers in known.items():
+        if key not in told:
+            yield {"row": "layer", "layer": key[0] or key[1], **numbers}
+
+
+def _recurrences(report: Report) -> dict[tuple[str, str], dict[str, Any]]:
+    """Every recurrence by the part of a host and its name: what it is, and its modes."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    sizes = {item.layer: item for item in report.subject.recurrences}
+    for item in report.spectrum:
+        size = sizes.pop(f"{item.where}.{item.layer}", None) or sizes.pop(item.layer, None)
+        found[item.where, item.layer] = {**_size(size), **_modes(item)}
+    for name, item in sizes.items():
+        found["", name] = _size(item)
+    return found
+
+
+def _inside(key: tuple[str, str], layer: str, *, whole: bool) -> bool:
+    """Whether a recurrence belongs to a layer: to the part of a host, or by its name."""
+    where, name = key
+    if not whole and where:
+        return where == layer
+    return f"{name}.".startswith(f"{layer}.")
+
+
+def _size(item: Recurrence | None) -> dict[str, Any]:
+    if item is None:
+        return {}
+    numbers = {"size": item.size, "parameters": item.parameters}
+    return {"recurrence": item.layer, "cell": item.cell, **numbers}
+
+
+def _modes(item: Spectrum) -> dict[str, Any]:
+    largest = float(np.abs(item.eigenvalues).max()) if len(item.eigenvalues) else None
+    return {
+        "recurrence": item.layer,
+        "cell": item.cell,
+        "parameterization": item.parameterization,
+        "modes": item.count,
+        "margin": float(item.margin),
+        "time_scale": float(item.time_scale),
+        "slowest": largest,
+        "lyapunov": item.lyapunov,
+    }
+
+
+def _memory(curves: Mapping[str, Curve]) -> dict[str, Any]:
+    told: dict[str, Any] = {}
+    for query, curve in curves.items():
+        numbers = {**curve_numbers(curve), "horizon": curve.horizon, "kind": curve.decay.kind}
+        told |= {f"{query}_{name}": numbers[name] for name in QUERY_COLUMNS}
+    return told

@@ -1,0 +1,36 @@
+"""R² by lag: which past inputs can be read back from the states."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from memaudit.reports.drawing.label import label
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from memaudit.results import Recall
+
+#: States that are drawn, those of the largest capacity.
+DRAWN = 8
+
+
+def draw_recall(axes: Axes, recall: Recall) -> None:
+    """A colour a state; dotted the floor that was measured."""
+    axes.set_title("Past inputs in the state")
+    axes.set_xlabel("lag (steps)")
+    axes.set_ylabel("R²")
+    everything = [(part.where, d) for part in (recall, *recall.others) for d in part.decodings]
+    kept = sorted(everything, key=lambda pair: -(pair[1].capacity or 0.0))[:DRAWN]
+    for place, (where, item) in enumerate(kept):
+        name = label(f"{where}: {item.state}" if where else item.state, limit=28)
+        told = name if item.capacity is None else f"{name}, capacity {item.capacity:.3g}"
+        colour = f"C{place % 10}"
+        axes.plot(np.arange(len(item.values)), item.values, color=colour, label=told, lw=1.6)
+        if item.floor > 0:
+            axes.axhline(item.floor, color=colour, ls=":", lw=1.0)
+    axes.set_ylim(-0.02, 1.05)
+    axes.grid(visible=True, alpha=0.25)
+    axes.legend(fontsize="small")
