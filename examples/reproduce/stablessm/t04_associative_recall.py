@@ -54,7 +54,8 @@ class Trial:
         return 100 * accuracy(model, examples[self.training :])
 
 
-#: What the public synthetic tasks of Hyena set; StableSSM prints lengths and vocabularies alone.
+#: StableSSM prints lengths and vocabularies alone. Width, depth, batch, rate, decay, 400 epochs and
+#: 4000 long sequences are those of Hyena's public task; the other counts and the cosine are ours.
 PAPER = (
     Trial(Recall(10, 20), 64, 32, Recipe(25_000, 5e-4, 5e-4, 0.1, 2500, cosine=True), 2000, 500),
     Trial(
@@ -109,15 +110,13 @@ def run(effort: Effort) -> Outcome:
         settings={
             "trials": [asdict(trial) for trial in trials],
             "seeds": list(seeds),
+            "not in the paper": "everything but lengths and vocabularies; direct starts where the "
+            "others do, and from +0.5 beside, as the public code for images has it",
             "model": "two Hyena blocks, modes in continuous time, rates of -0.5 at the start, "
             "trained steps log-spaced from 0.002 to 0.2",
         },
         figure=_drawn(trials, found),
         scaled=_scaled(effort, trials),
-        errata=(
-            "the public code starts direct at a rate of +0.5, unstable from the first step; here "
-            "it starts where the others do, and from +0.5 beside"
-        ),
     )
 
 
