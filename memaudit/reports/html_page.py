@@ -10,7 +10,7 @@ from memaudit.errors import clean
 from memaudit.reports.page.detail import DETAILS, MOST_BYTES
 from memaudit.reports.page.document import Document
 from memaudit.reports.page.gradient import gradient_section
-from memaudit.reports.page.judged import assumptions_section, findings_section
+from memaudit.reports.page.judged import assumptions_section, findings_section, gates_section
 from memaudit.reports.page.layers import layers_section
 from memaudit.reports.page.linear import linear_section
 from memaudit.reports.page.memory import memory_section
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 SECTIONS = (
     *(memory_section, layers_section, spectrum_section, linear_section, stability_section),
-    *(gradient_section, recall_section, assumptions_section, findings_section, reproduce_section),
+    *(gradient_section, recall_section, assumptions_section, findings_section, gates_section),
+    reproduce_section,
 )
 
 

@@ -194,7 +194,11 @@
   function redraw() { charts.forEach(draw); }
   function print(on) {
     printing = on;
-    charts.forEach(function (item) { item.chart.resize(on ? { width: Math.min(item.plot.clientWidth, 660) } : {}); });
+    charts.forEach(function (item) {
+      var square = item.plot.parentNode.classList.contains("square");
+      var width = Math.min(item.plot.clientWidth, square ? 420 : 640), height = square ? width : item.plot.clientHeight;
+      item.chart.resize(on ? { width: width, height: Math.min(height, square ? 420 : 560) } : {});
+    });
     redraw();
   }
 

@@ -35,6 +35,18 @@ def findings_section(report: Report, detail: Detail) -> Section:
     return Section("findings", "Findings", lead, blocks[: detail.items])
 
 
+def gates_section(report: Report, detail: Detail) -> Section | None:
+    """What every `--fail-on` said."""
+    rows = [
+        (clean(gate.word), _mark("hit" if gate.hit else "open"), clean(gate.told))
+        for gate in report.gates[: detail.items]
+    ]
+    if not rows:
+        return None
+    table = Table("Gates", ("gate", "verdict", "by what"), rows, quiet=True)
+    return Section("gates", "Gates", "What --fail-on was asked to watch.", [table.markup()])
+
+
 def assumptions_section(report: Report, detail: Detail) -> Section | None:
     """One row per property that the theory asks for."""
     if not report.assumptions:
@@ -102,5 +114,7 @@ def _grade(finding: Finding) -> int:
 
 
 def _mark(verdict: str) -> Markup:
-    mood = {"holds": "good", "fails": "warning"}.get(verdict, "plain")
+    mood = {"holds": "good", "open": "good", "fails": "warning", "hit": "error"}.get(
+        verdict, "plain"
+    )
     return tag("span", verdict, class_=f"kind {mood}")

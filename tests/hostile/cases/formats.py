@@ -24,6 +24,7 @@ MARKUP = {
     "tags": "\"'><script>alert(1)</script>]]><!--<![CDATA[ &lt; &#60; &x;",
 }
 FILES = {
+    "page.html": ["--html", "page.html"],
     "section.md": ["--markdown", "section.md"],
     "annotations": ["--report", "github=annotations"],
     "junit.xml": ["--report", "junit=junit.xml"],

@@ -1,0 +1,84 @@
+"""`--html FILE`: a page beside the other reports, and of a difference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from memaudit.cli import main
+from memaudit.reports.html_page import HtmlPage
+from tests.cli.played import one_line
+from tests.reports.handmade import LAGS, curve, report
+
+
+@pytest.fixture
+def saved(tmp_path):
+    faster = curve(values=np.exp(-0.1 * LAGS), horizon=69)
+    return report(curve()).save(tmp_path / "a.json"), report(faster).save(tmp_path / "b.json")
+
+
+def test_the_page_is_written_beside_the_other_reports(run, stage, tmp_path):
+    page, data, card = (tmp_path / name for name in ("x.html", "x.json", "x.md"))
+    code, out, err = run("--html", str(page), "--json", str(data), "--markdown", str(card))
+    assert (code, err) == (0, "")
+    assert out.startswith("memaudit demo:lstm")
+    assert page.read_text(encoding="utf-8") == HtmlPage().render(stage.answer)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["x.html", "x.json", "x.md"]
+
+
+def test_a_variable_names_the_page(run, stage, tmp_path, monkeypatch):
+    monkeypatch.setenv("MEMAUDIT_HTML", str(tmp_path / "x.html"))
+    assert run()[0] == 0
+    assert (tmp_path / "x.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_the_page_on_stdout_is_all_there_is(run, stage):
+    code, out, _ = run("--html", "-")
+    assert code == 0
+    assert out == HtmlPage().render(stage.answer)
+
+
+def test_a_gate_that_was_hit_stands_on_the_page(run, stage, tmp_path):
+    page = tmp_path / "x.html"
+    assert run("--html", str(page), "--fail-on", "horizon<200")[0] == 1
+    told = page.read_text(encoding="utf-8")
+    assert "horizon&lt;200" in told
+    assert "horizon = 139 at heaviside" in told
+
+
+def test_a_page_that_cannot_be_written_is_told_before_the_scan(run, stage, tmp_path):
+    code, _, err = run("--html", str(tmp_path / "nowhere" / "x.html"))
+    assert (code, stage.calls) == (2, [])
+    assert "does not exist" in one_line(err)
+
+
+def test_the_page_of_a_difference_comes_with_the_text(saved, tmp_path, capsys):
+    page = tmp_path / "diff.html"
+    assert main(["diff", *map(str, saved), "--html", str(page)]) == 0
+    assert capsys.readouterr().out.startswith("memaudit diff")
+    told = page.read_text(encoding="utf-8")
+    assert told.startswith("<!DOCTYPE html>")
+    assert "139 → 69" in told
+
+
+def test_the_page_of_a_scan_is_not_replaced_by_that_of_a_difference(saved, tmp_path, monkeypatch):
+    monkeypatch.setenv("MEMAUDIT_HTML", str(tmp_path / "scan.html"))
+    monkeypatch.setenv("MEMAUDIT_DIFF_HTML", str(tmp_path / "diff.html"))
+    assert main(["diff", *map(str, saved)]) == 0
+    assert sorted(p.name for p in tmp_path.glob("*.html")) == ["diff.html"]
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [
+        ("a.json", "the page would replace a report that is compared"),
+        ("nowhere/x.html", "does not exist"),
+        ("-", "needs the name of a file"),
+    ],
+)
+def test_a_bad_place_for_the_page_is_refused(saved, tmp_path, monkeypatch, capsys, file, told):
+    monkeypatch.chdir(tmp_path)
+    before = saved[0].read_bytes()
+    assert main(["diff", "a.json", "b.json", "--html", file]) == 2
+    assert told in one_line(capsys.readouterr().err)
+    assert saved[0].read_bytes() == before
