@@ -30,7 +30,7 @@ def write(out: Path, row: Row, effort: Effort, outcome: Outcome, seconds: float)
     drawing.save(outcome.figure, _with(base, ".png"))
     record = {
         **_head(row, effort, outcome.verdict),
-        "holds": outcome.holds,
+        "holds": bool(outcome.holds),
         "reason": outcome.reason,
         "scaled": outcome.scaled,
         "errata": outcome.errata,

@@ -69,11 +69,8 @@ def fit(
     """
     found = _found(target)
     answer = found.answer if isinstance(found, AbstractTarget) else found
-    if optimizer not in OPTIMIZERS:
-        hint = nearest(optimizer, OPTIMIZERS)
-        raise ArgumentError(f"unknown optimizer {clean(optimizer)!r}", hint=hint)
     trained = groups or [p for p in student.parameters() if p.requires_grad]
-    stepping = OPTIMIZERS[optimizer](trained, **({} if lr is None else {"lr": lr}))
+    stepping = _optimizer(optimizer, trained, lr)
     like, run = next(student.parameters()), getattr(student, "unrolled", student)
     shape = batch, length, getattr(found, "inputs", 1)
     pairs = _pairs(answer, shape, samples, seeded(seed), like)
@@ -94,6 +91,13 @@ def fit(
         if progress is not None:
             progress(update + 1, updates)
     return Fit(np.array(losses), None, None)
+
+
+def _optimizer(name: str, trained: list[Any], lr: float | None) -> torch.optim.Optimizer:
+    if name not in OPTIMIZERS:
+        hint = nearest(name, OPTIMIZERS)
+        raise ArgumentError(f"unknown optimizer {clean(name)!r}", hint=hint)
+    return OPTIMIZERS[name](trained, **({} if lr is None else {"lr": lr}))
 
 
 def _pairs(
