@@ -1,4 +1,4 @@
-"""Draw a saved report as the terminal shows it: `python -m examples.draw_report JSON SVG`."""
+"""Draw a saved report as `--verbose` shows it: `python -m examples.draw_report JSON SVG`."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -124,7 +125,9 @@ def _show(report: Report, *, voice: str) -> None:
     elif voice == "verbose":
         show(Terminal().for_console(sheet, report), on=sheet)
     else:
-        show(overview_for(sheet, report, ascii_only=not can_show_braille(sheet)), on=sheet)
+        screen = sheet.height if sys.stdout.isatty() else None  # FORCE_COLOR makes no screen
+        braille = can_show_braille(sheet)
+        show(overview_for(sheet, report, screen=screen, ascii_only=not braille), on=sheet)
 
 
 def _audit(order: Order, advance: Callable[[str, int, int], None]) -> tuple[Report, bool]:

@@ -89,13 +89,22 @@ def _layers(report: Report) -> Iterator[dict[str, Any]]:
 def _recurrences(report: Report) -> dict[tuple[str, str], dict[str, Any]]:
     """Every recurrence by the part of a host and its name: what it is, and its modes."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
-    sizes = {item.layer: item for item in report.subject.recurrences}
+    sizes, heard = report.subject.recurrences, set()
     for item in report.spectrum:
-        size = sizes.pop(f"{item.where}.{item.layer}", None) or sizes.pop(item.layer, None)
+        names = (item.layer, f"{item.where}.{item.layer}")
+        own = [one for one in sizes if any(_within(name, one.layer) for name in names)]
+        size = max(own, key=lambda one: len(one.layer), default=None)  # of two that fit, the inner
+        heard.add(size.layer if size is not None else "")
         found[item.where, item.layer] = {**_size(size), **_modes(item)}
-    for name, item in sizes.items():
-        found["", name] = _size(item)
+    for item in sizes:
+        if item.layer not in heard:
+            found["", item.layer] = _size(item)
     return found
+
+
+def _within(name: str, layer: str) -> bool:
+    """Whether a name is that of the layer or of something inside it, such as one direction."""
+    return f"{name}.".startswith(f"{layer}.")
 
 
 def _inside(key: tuple[str, str], layer: str, *, whole: bool) -> bool:
@@ -103,7 +112,7 @@ def _inside(key: tuple[str, str], layer: str, *, whole: bool) -> bool:
     where, name = key
     if not whole and where:
         return where == layer
-    return f"{name}.".startswith(f"{layer}.")
+    return _within(name, layer)
 
 
 def _size(item: Recurrence | None) -> dict[str, Any]:

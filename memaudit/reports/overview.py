@@ -41,9 +41,11 @@ REST = "--verbose shows the rest; memaudit explain CODE"
 LEAST = 3
 
 
-def overview_for(console: Console, report: Report, *, ascii_only: bool) -> Group:
-    """The summary as a console can show it, in its height where it has one."""
-    height = console.height - 2 if console.is_terminal else SCREEN  # the command and the prompt
+def overview_for(
+    console: Console, report: Report, *, screen: int | None = None, ascii_only: bool = False
+) -> Group:
+    """The summary as wide as a console, and as high as the `screen` where there is one."""
+    height = SCREEN if screen is None else screen - 2  # the command and the prompt
     lines = min(max(height, 20), SCREEN)
     return overview(report, width=console.width, lines=lines, ascii_only=ascii_only)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -18,6 +19,16 @@ def test_a_scan_prints_a_summary_of_80_columns_where_nobody_tells_the_width(run,
     code, out, err = run()
     assert (code, err) == (0, "")
     assert out == plain_text(overview(report(curve())), width=80)
+
+
+def test_forced_colours_in_a_log_change_no_letter(run, monkeypatch):
+    plain = run()[1]
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("LINES", "10")
+    coloured = run()[1]
+    assert "\x1b[" in coloured
+    lines = [re.sub(r"\x1b\[[\d;]*m", "", line).rstrip() for line in coloured.splitlines()]
+    assert lines == plain.splitlines()
 
 
 @pytest.mark.parametrize("option", ["--verbose", "-v"])

@@ -105,6 +105,17 @@ def test_two_recurrences_of_a_layer_are_two_rows():
     assert [row["heaviside_horizon"] for row in made.rows()[1:]] == [139, 139]
 
 
+def test_both_directions_of_a_recurrence_know_its_size():
+    made = report(
+        curve(),
+        subject=identity(recurrences=(recurrence("l0"),)),
+        spectrum=(modes("l0.forward"), modes("l0.backward")),
+    )
+    rows = made.rows()[1:]
+    assert [row["recurrence"] for row in rows] == ["l0.forward", "l0.backward"]
+    assert [row["size"] for row in rows] == [2, 2]
+
+
 @pytest.mark.parametrize("name", ["full", "layered", "deep", "moved", "partial", "empty"])
 def test_columns_and_types_are_the_same_whatever_was_measured(name):
     made = sample_reports()[name]

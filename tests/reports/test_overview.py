@@ -138,7 +138,7 @@ def test_colours_are_for_terminals_only():
     def drawn(**kind) -> str:
         sheet = StringIO()
         console = Console(file=sheet, width=80, height=50, _environ={}, **kind)
-        console.print(overview_for(console, sample(), ascii_only=False))
+        console.print(overview_for(console, sample()))
         return sheet.getvalue()
 
     assert "\x1b[" not in drawn()
@@ -149,8 +149,8 @@ def test_colours_are_for_terminals_only():
 def test_a_low_terminal_gets_a_low_picture():
     def height(rows: int) -> int:
         sheet = StringIO()
-        console = Console(file=sheet, width=80, height=rows, force_terminal=True, _environ={})
-        console.print(overview_for(console, sample(), ascii_only=False))
+        console = Console(file=sheet, width=80, _environ={})
+        console.print(overview_for(console, sample(), screen=rows))
         return len(sheet.getvalue().splitlines())
 
-    assert height(32) <= 30 < height(60) <= SCREEN
+    assert height(26) <= 24 < height(32) <= 30 < height(60) <= SCREEN
