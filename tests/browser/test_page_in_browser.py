@@ -167,6 +167,8 @@ def test_the_page_prints_light_with_its_plots_and_without_its_switches(visit, pa
         visited.page.evaluate("getComputedStyle(document.body).backgroundColor")
         == "rgb(255, 255, 255)"
     )
+    sizes = "return [...memaudit.charts].map(c => c.chart.getHeight())"
+    assert min(visited.chart(OVERVIEW, sizes)) > 60
     printed = visited.page.pdf(path=artefacts / "report.pdf", format="A4")
     assert printed.startswith(b"%PDF")
     assert visited.errors == []

@@ -197,7 +197,8 @@
     charts.forEach(function (item) {
       var square = item.plot.parentNode.classList.contains("square");
       var width = Math.min(item.plot.clientWidth, square ? 420 : 640), height = square ? width : item.plot.clientHeight;
-      item.chart.resize(on ? { width: width, height: Math.min(height, square ? 420 : 560) } : {});
+      var tall = item.plot.parentNode.classList.contains("tall");
+      item.chart.resize(on ? { width: width, height: tall ? Math.min(height, 304) : height } : {});
     });
     redraw();
   }
