@@ -46,11 +46,8 @@ def spectrum_section(report: Report, detail: Detail) -> Section | None:
     noted = [clean(item.note, limit=600) for item in kept if item.note]
     blocks = [
         _layers(named, more).markup(),
-        grid(
-            plane.markup(),
-            tag("div", scales.markup(), _predicted(report, detail), notes(*noted)),
-            kind="grid two",
-        ),
+        grid(plane.markup(), tag("div", scales.markup(), notes(*noted)), kind="grid two"),
+        _predicted(report, detail),
     ]
     return Section("spectrum", "Spectrum", LEAD, blocks)
 
