@@ -10,6 +10,12 @@ if TYPE_CHECKING:
     import torch
 
 
+def _shortest(value: float) -> str:
+    """A number in as few digits as give it back."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
+
+
 @dataclass(frozen=True, slots=True)
 class AbstractTarget(ABC):
     """A sequence of functionals y_t = H_t(x), known exactly; its numbers are its fields.
@@ -33,7 +39,7 @@ class AbstractTarget(ABC):
         """The answers (B,T,M) to (B,T,D), in float64."""
 
     def __str__(self) -> str:
-        numbers = ",".join(f"{getattr(self, f.name):g}" for f in fields(self))
+        numbers = ",".join(_shortest(getattr(self, f.name)) for f in fields(self))
         return f"{self.name}:{numbers}" if numbers else self.name
 
 

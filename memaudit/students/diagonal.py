@@ -14,6 +14,9 @@ from memaudit.students.forms import form_of
 if TYPE_CHECKING:
     from memaudit.reparam import AbstractReparam
 
+#: Powers of a growing mode stay below this, far enough from the end of float64 for sums of them.
+LARGEST = 1e150
+
 
 class DiagonalStudent(nn.Module):
     """x_t = lambda x_{t-1} + b u_t and y_t = c · act(x_t), with m real modes.
@@ -44,6 +47,8 @@ class DiagonalStudent(nn.Module):
         self.step_size = step
         self.activation = activation
         self._read = function_of(activation)
+        if modes.is_complex():
+            raise ArgumentError("the modes are complex", hint="give real ones, or memaudit_ssm.LRU")
         wanted = modes.detach().to(torch.float64)
         lam = wanted if time == "discrete" else wanted.log() / step
         if not bool((self.form.contains(lam) & lam.isfinite()).all()):
@@ -68,13 +73,14 @@ class DiagonalStudent(nn.Module):
     def states(self, u: Tensor) -> Tensor:
         """The states (B,T,m) under (B,T,1)."""
         lags = torch.arange(u.shape[1], dtype=self.raw.dtype, device=self.raw.device)
-        fed = _convolved(u.mT, self.modes()[:, None] ** lags)  # (B,m,T)
+        modes = self.modes()
+        fed = _convolved(u.mT, modes[:, None] ** lags, modes)  # (B,m,T)
         return fed.mT * self.b
 
     def forward(self, u: Tensor) -> Tensor:
         """The answers (B,T,1) to (B,T,1)."""
         if self.activation == "linear":
-            return _convolved(u.mT, self.kernel(u.shape[1])[None]).mT
+            return _convolved(u.mT, self.kernel(u.shape[1])[None], self.modes()).mT
         return (self._read(self.states(u)) @ self.c)[..., None]
 
     @torch.no_grad()
@@ -88,8 +94,17 @@ class DiagonalStudent(nn.Module):
             self.c.normal_(0.0, len(self.c) ** -0.5, generator=generator)
 
 
-def _convolved(u: Tensor, kernels: Tensor) -> Tensor:
-    """(B,K,T): the signal (B,1,T) under each of the kernels (K,T)."""
+def _convolved(u: Tensor, kernels: Tensor, modes: Tensor) -> Tensor:
+    """(B,K,T): the signal (B,1,T) under each of the kernels (K,T), sums of powers of the modes.
+
+    An FFT spreads the rounding of the largest answer over all times. Where modes grow, signal and
+    kernels are divided by r^t and the answers multiplied by it, r being the largest mode: then
+    every answer has the rounding of its own size, and nothing runs back in time.
+    """
     steps = u.shape[-1]
-    spectrum = torch.fft.rfft(u, n=2 * steps) * torch.fft.rfft(kernels, n=2 * steps)
-    return torch.fft.irfft(spectrum, n=2 * steps)[..., :steps]
+    most = LARGEST ** (1.0 / steps)
+    growth = modes.detach().abs().amax().clamp(min=1.0, max=most)
+    sizes = growth ** torch.arange(steps, dtype=u.dtype, device=u.device)
+    spectrum = torch.fft.rfft(u / sizes, n=2 * steps)
+    spectrum = spectrum * torch.fft.rfft(kernels / sizes, n=2 * steps)
+    return torch.fft.irfft(spectrum, n=2 * steps)[..., :steps] * sizes

@@ -67,6 +67,9 @@ def fit(
     at which training ends. `watch` is told the update, the loss and the student after the gradient
     was computed, before the weights move. The same seed gives the same run.
     """
+    for name, value in (("updates", updates), ("length", length), ("batch", batch)):
+        _check_count(name, value)
+    _check_count("samples", 1 if samples is None else samples)
     found = _found(target)
     answer = found.answer if isinstance(found, AbstractTarget) else found
     trained = groups or [p for p in student.parameters() if p.requires_grad]
@@ -91,6 +94,11 @@ def fit(
         if progress is not None:
             progress(update + 1, updates)
     return Fit(np.array(losses), None, None)
+
+
+def _check_count(name: str, value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ArgumentError(f"{name} is {clean(value)!r}", hint="take a whole number from 1 on")
 
 
 def _optimizer(name: str, trained: list[Any], lr: float | None) -> torch.optim.Optimizer:

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from memaudit.errors import ArgumentError
 from memaudit.students.diagonal import DiagonalStudent
+from memaudit.target import AbstractKernelTarget
 
 if TYPE_CHECKING:
     from memaudit.reparam import AbstractReparam
-    from memaudit.target import AbstractKernelTarget
 
 
 def fitted(
@@ -31,12 +32,15 @@ def fitted(
     from memaudit.targets.naming import target as named
 
     goal = named(target) if isinstance(target, str) else target
+    if not isinstance(goal, AbstractKernelTarget):
+        raise ArgumentError(f"the target {goal} has no kernel", hint="train a student by `fit`")
+    if size < 1 or steps < 1:
+        raise ArgumentError(f"{size} modes are to fit {steps} lags", hint="take at least one each")
     angles = (2 * torch.arange(size, dtype=torch.float64) + 1) * torch.pi / (2 * size)
     modes = largest * (1 + torch.cos(angles)) / 2
     t = torch.arange(steps, dtype=torch.float64)
     table = torch.cat([modes ** t[:, None], ridge * torch.eye(size, dtype=torch.float64)])
-    kernel = goal.kernel(steps)  # type: ignore[attr-defined]
-    wanted = torch.cat([kernel, torch.zeros(size, dtype=torch.float64)])
+    wanted = torch.cat([goal.kernel(steps), torch.zeros(size, dtype=torch.float64)])
     # By singular values: where columns are nearly dependent the default driver may leave more
     # than it started with.
     amplitudes = torch.linalg.lstsq(table, wanted[:, None], driver="gelsd").solution[:, 0]

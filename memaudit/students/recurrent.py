@@ -51,7 +51,8 @@ class RecurrentStudent(nn.Module):
             self.W = nn.Parameter(-(basis.mT * rates) @ basis)
             names = {"W": "recurrent/matrix"}
         else:
-            self.form = self.form.fitted(-rates)
+            # By the ends of the range: a state dict then fits every student made alike.
+            self.form = self.form.fitted(-torch.tensor([SLOWEST, FASTEST], dtype=torch.float64))
             self.raw = nn.Parameter(self.form.inverse(-rates))
             self.P = nn.Parameter(basis)
             names = {"raw": "recurrent/diagonal", "P": "recurrent/matrix"}
@@ -90,7 +91,7 @@ class RecurrentStudent(nn.Module):
         return torch.stack(states, dim=1) @ self.c.mT
 
     def unrolled(self, u: Tensor) -> Tensor:
-        """What `forward` answers, several times faster where gradients are wanted; not for vmap."""
+        """What `forward` answers, faster where gradients are wanted; not for vmap."""
         fed = u.transpose(0, 1) @ self.U.mT + self.bias
         states = Unrolled.apply(fed, self.weight(), self.step_size, self.activation)
         return (states @ self.c.mT).transpose(0, 1)

@@ -35,7 +35,7 @@ class Unrolled(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
         """The adjoint state runs backwards: p_t = p_{t+1} + grad_t + Wᵀ (slope_t p_{t+1})."""
         acts, states, weight = ctx.saved_tensors
         steep = slope(acts, ctx.activation).mul_(ctx.step)

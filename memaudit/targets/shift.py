@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,6 +10,9 @@ import torch
 from memaudit.errors import ArgumentError
 from memaudit.target import AbstractKernelTarget
 from memaudit.targets.naming import check_number
+
+#: Steps are counted in 64 bits.
+LONGEST = 2.0**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,7 @@ class Shift(AbstractKernelTarget):
     lag: float = 10.0
 
     def __post_init__(self) -> None:
-        check_number(self, "lag", low=-1.0, high=math.inf)
+        check_number(self, "lag", low=-1.0, high=LONGEST)
         if self.lag != int(self.lag):
             fact = f"the target shift has no number that fits: lag is {self.lag:g}"
             raise ArgumentError(fact, hint="take whole steps")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -44,6 +46,40 @@ def test_every_form_starts_with_the_modes_it_is_given(time):
     for form in forms(time):
         student = DiagonalStudent(modes, reparam=form.name, time=time, step=0.5)
         torch.testing.assert_close(student.modes(), modes, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("activation", ["linear", "relu"])
+def test_a_mode_that_grows_answers_no_input_before_it_comes(activation):
+    """An FFT alone is off by 1e18 at the first step: 1.5^199 is 1e35."""
+    student = DiagonalStudent(
+        torch.tensor([0.9, 1.5], dtype=torch.float64),
+        amplitudes=torch.ones(2),
+        activation=activation,
+    )
+    u = torch.zeros(1, 200, 1, dtype=torch.float64)
+    u[0, 0] = 1.0
+    powers = 0.9 ** torch.arange(200).double() + 1.5 ** torch.arange(200).double()
+    torch.testing.assert_close(student(u)[0, :, 0], powers, rtol=1e-12, atol=0)
+    later = u.clone()
+    later[0, 150:] = 1.0
+    early = (student(later) - student(u))[0, :150, 0].abs() / powers[:150]
+    assert float(early.amax()) < 1e-12
+
+
+def test_a_student_is_pickled_and_copied():
+    for student in (
+        DiagonalStudent(MODES, generator=draw()),
+        RecurrentStudent(3, reparam="best", activation="linear", generator=draw()),
+    ):
+        again = pickle.loads(pickle.dumps(student))
+        assert torch.equal(again(noise()), student(noise()))
+
+
+@pytest.mark.parametrize("form", STABLE)
+def test_the_weights_of_a_recurrent_student_are_all_of_it(form):
+    one, other = (RecurrentStudent(4, reparam=form, generator=draw(s)) for s in (1, 2))
+    other.load_state_dict(one.state_dict())
+    assert torch.equal(other(noise()), one(noise()))
 
 
 def test_modes_that_a_form_cannot_reach_are_refused():
@@ -162,6 +198,12 @@ def test_a_target_of_two_outputs_trains_two_outputs():
         (lambda: fit(DiagonalStudent(MODES), "exp:0.8", optimizer="adamm"), "unknown optimizer"),
         (lambda: DiagonalStudent(MODES, activation="gelu"), "unknown activation"),
         (lambda: DiagonalStudent(MODES, reparam=Best()), "is made for continuous time"),
+        (lambda: DiagonalStudent(MODES + 0.1j), "the modes are complex"),
+        (lambda: fit(DiagonalStudent(MODES), "exp:0.8", updates=0), "updates is '0'"),
+        (lambda: fit(DiagonalStudent(MODES), "exp:0.8", batch=0), "batch is '0'"),
+        (lambda: fit(DiagonalStudent(MODES), "exp:0.8", samples=0), "samples is '0'"),
+        (lambda: fitted("volterra", 4), "has no kernel"),
+        (lambda: fitted("exp:0.9", 0), "0 modes are to fit"),
     ],
 )
 def test_bad_use_gets_a_sentence(call, fact):

@@ -73,11 +73,16 @@ def test_lotka_volterra_keeps_its_invariant_in_small_steps():
 
 @pytest.mark.parametrize(
     "text", ["exp:1.1", "exp:-1", "exp:x", "exp:0.9,2", "poly:-1", "poly:0", "poly:101",
-             "shift:1.5", "shift:-1", "airy:nan", "volterra:2", "lotka-volterra:0"]
+             "shift:1.5", "shift:-1", "shift:1e300", "airy:nan", "volterra:2", "lotka-volterra:0"]
 )  # fmt: skip
 def test_a_number_that_fits_no_target_is_refused(text):
     with pytest.raises(ArgumentError, match="has no number that fits"):
         target(text)
+
+
+@pytest.mark.parametrize("text", ["exp:0.9999999", "poly:0.1234567", "shift:1234567", "airy:20"])
+def test_a_target_is_its_own_text(text):
+    assert target(str(target(text))) == target(text)
 
 
 def test_an_unknown_name_gets_its_neighbours():
