@@ -134,7 +134,7 @@ def _spoken(name: str) -> set[str]:
         # "120" of eq4/120 is eq120, "3.9" of P3.6/3.9 is P3.9, "12" of P3.11/12 is P3.12
         kind = "" if part[0].isalpha() else re.sub(r"\d.*", "", kind) if "." in part else kind
         part = kind + part
-        kind = re.match(r"[A-Za-z]*(\d+\.)?", part)[0]  # type: ignore[index]
+        kind = re.match(r"[A-Za-z]*(\d+\.)?", part)[0]
         words |= {letter + part, letter + re.sub(r"[a-z]([/-][a-z])*$", "", part)}
         if span := re.fullmatch(r"([A-Z])(\d)-\1(\d)", part):
             words |= {f"{letter}{span[1]}{n}" for n in range(int(span[2]), int(span[3]) + 1)}

@@ -57,13 +57,6 @@ def lines(
         axes.legend(fontsize=7)
 
 
-def bars(axes: Axes, values: dict[str, float], *, y: str) -> None:
-    """Draw one bar for every name."""
-    axes.bar(list(values), list(values.values()), color=COLOURS[: len(values)])
-    axes.set_ylabel(y, fontsize=9)
-    axes.tick_params(labelsize=8)
-
-
 def save(figure: Figure, path: Path) -> None:
     """Write a PNG that is the same for the same figure."""
     figure.savefig(path, dpi=DOTS, metadata={"Software": None})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from matplotlib.figure import Figure
 
 import memaudit
 from examples.reproduce.drawing import COLOURS, lines, panels
@@ -98,7 +99,7 @@ def run(effort: Effort) -> Outcome:
     )
 
 
-def _figure(reports: dict[str, Report]) -> object:
+def _figure(reports: dict[str, Report]) -> Figure:
     figure, (at,) = panels("number formats on the axis of E(beta)")
     for colour, (form, report) in zip(COLOURS, reports.items(), strict=False):
         curve, top = report.stability, 1e3

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import memaudit
@@ -113,7 +114,7 @@ def run(effort: Effort) -> Outcome:
     )
 
 
-def _figure(found: dict[str, Run], alarm: int | None) -> object:
+def _figure(found: dict[str, Run], alarm: int | None) -> Figure:
     figure, (at,) = panels("the monitor in two runs")
     curves = {name: (r.steps, np.maximum(r.margins, 1e-12)) for name, r in found.items()}
     lines(at, curves, x="update", y="smallest rate", logs="y")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
@@ -121,7 +122,7 @@ def run(effort: Effort) -> Outcome:
     )
 
 
-def _figure(losses: dict[tuple[str, float, str], float]) -> object:
+def _figure(losses: dict[tuple[str, float, str], float]) -> Figure:
     figure, axes = panels("Adam", "plain gradient descent")
     for at, (optimizer, rates) in zip(axes, RATES.items(), strict=True):
         curves = {

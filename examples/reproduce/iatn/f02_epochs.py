@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.iatn.trained import BATCH, EPOCH, EPOCHS, GOAL, RATE, STEP, TARGET, train
@@ -59,23 +60,10 @@ def run(effort: Effort) -> Outcome:
     for done, (length, seed) in enumerate(asked):
         one = compared(size, seed, length, effort)
         found.append(one)
-        late = (
-            f"> {one['cap'] / EPOCH:g}" if one["polynomial"] is None else one["polynomial"] / EPOCH
-        )
-        name = f"seed {seed}, t <= {length * STEP:g}"
-        numbers += [
-            Number(f"{name}: lowest loss of e^-t in {FEW} epochs", one["goal"], GOAL),
-            Number(f"{name}: its epoch", one["exponential"] / EPOCH, FEW),
-            Number(f"{name}: epochs of (t+1)^-1.5 to that loss", late, EPOCHS),
-        ]
+        numbers += _numbers(f"seed {seed}, t <= {length * STEP:g}", one)
         effort.tick(done + 1, len(asked))
     # A run that ends at its cap counts with the cap: at least so many.
     factors = [(one["polynomial"] or one["cap"]) / one["exponential"] for one in found]
-    figure, axes = panels("t <= 3.2, as in the paper", "t <= 10")
-    for at, one in zip(axes, (found[0], found[-1]), strict=True):
-        pairs = zip(("e^-t", "(t+1)^-1.5"), one["losses"], strict=True)
-        curves = {name: smooth(losses) for name, losses in pairs}
-        lines(at, curves, x="epoch", y="mean square error", logs="y")
     told = ", ".join(f"{factor:.2g}" for factor in factors[:3])
     return Outcome(
         holds=min(factors[:3]) >= LEAST_TIMES,
@@ -89,11 +77,29 @@ def run(effort: Effort) -> Outcome:
             "batch": BATCH,
             "targets": f"e^-t (the paper names none) and {TARGET}",
         },
-        figure=figure,
+        figure=_figure(found[0], found[-1]),
         scaled=effort.pick(
             quick="m = 8; the polynomial target has 100 epochs, not 1000, to catch up", full=""
         ),
     )
+
+
+def _numbers(name: str, one: dict[str, Any]) -> list[Number]:
+    late = f"> {one['cap'] / EPOCH:g}" if one["polynomial"] is None else one["polynomial"] / EPOCH
+    return [
+        Number(f"{name}: lowest loss of e^-t in {FEW} epochs", one["goal"], GOAL),
+        Number(f"{name}: its epoch", one["exponential"] / EPOCH, FEW),
+        Number(f"{name}: epochs of (t+1)^-1.5 to that loss", late, EPOCHS),
+    ]
+
+
+def _figure(short: dict[str, Any], long: dict[str, Any]) -> Figure:
+    figure, axes = panels("t <= 3.2, as in the paper", "t <= 10")
+    for at, one in zip(axes, (short, long), strict=True):
+        pairs = zip(("e^-t", "(t+1)^-1.5"), one["losses"], strict=True)
+        curves = {name: smooth(losses) for name, losses in pairs}
+        lines(at, curves, x="epoch", y="mean square error", logs="y")
+    return figure
 
 
 ROW = Row(

@@ -27,6 +27,8 @@ from examples.reproduce.row import Effort, Number, Outcome, Row
 from memaudit.students import RecurrentStudent
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from memaudit.results import Curve, FamilyReport
 
 #: W = SPREAD · G / sqrt(m) - shift · I has its rightmost eigenvalue at about SPREAD - shift.
@@ -117,23 +119,11 @@ def run(effort: Effort) -> Outcome:
     kept = [item for item in found if item.kept]
     near = [item.memory.decay.kind for item in found if item.error < CLOSE]
     wrong = [item for item in kept if item.memory.decay.kind != "exponential"]
-    example = (kept or found)[-1]
-    figure, axes = panels(
-        f"students of the teacher with shift {example.shift:.2f}", "memory of the teachers"
-    )
-    lines(axes[0], shown(example.report), x="beta", y="E_m(beta)", logs="xy")
-    for item in found:
-        style = {"linestyle": "-" if item.kept else "--"}
-        label = f"shift {item.shift:.2f}, {'kept' if item.kept else 'filtered out'}"
-        curve = {label: (item.memory.lags * STEP, item.memory.values)}
-        lines(axes[1], curve, x="t", y="memory", logs="y", **style)
-    axes[1].set_ylim(bottom=1e-12)
-    kinds = ", ".join(f"{i.shift:.2f} {i.memory.decay.kind}" for i in kept) or "none"
-    gone = ", ".join(f"{i.shift:.2f} {i.memory.decay.kind}" for i in found if not i.kept) or "none"
+    gone = _kinds([item for item in found if not item.kept])
     return Outcome(
         holds=bool(kept) and not wrong,
         reason=f"of {count} teachers {len(kept)} are approximated stably (shift and memory: "
-        f"{kinds}); filtered out: {gone}; approximated, stably or not: {len(near)}"
+        f"{_kinds(kept)}); filtered out: {gone}; approximated, stably or not: {len(near)}"
         + ("" if kept else "; with none left the filter shows nothing"),
         numbers=(
             Number("teachers that pass the filter", len(kept)),
@@ -147,11 +137,29 @@ def run(effort: Effort) -> Outcome:
             "memory": f"Heaviside, |x| = 1, {HORIZON} steps of {STEP}",
             "steps": TESTED,
         },
-        figure=figure,
+        figure=_figure(found, (kept or found)[-1]),
         scaled=effort.pick(
             quick="4 teachers, students m = 4, 8, 16, 1000 updates on 1280 samples", full=""
         ),
     )
+
+
+def _kinds(items: list[Tried]) -> str:
+    return ", ".join(f"{i.shift:.2f} {i.memory.decay.kind}" for i in items) or "none"
+
+
+def _figure(found: list[Tried], example: Tried) -> Figure:
+    figure, axes = panels(
+        f"students of the teacher with shift {example.shift:.2f}", "memory of the teachers"
+    )
+    lines(axes[0], shown(example.report), x="beta", y="E_m(beta)", logs="xy")
+    for item in found:
+        style = {"linestyle": "-" if item.kept else "--"}
+        label = f"shift {item.shift:.2f}, {'kept' if item.kept else 'filtered out'}"
+        curve = {label: (item.memory.lags * STEP, item.memory.values)}
+        lines(axes[1], curve, x="t", y="memory", logs="y", **style)
+    axes[1].set_ylim(bottom=1e-12)
+    return figure
 
 
 ROW = Row(

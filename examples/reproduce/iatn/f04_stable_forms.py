@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 
 import memaudit
 from examples.reproduce.drawing import lines, panels
@@ -63,30 +65,38 @@ def run(effort: Effort) -> Outcome:
             Number(f"{form}: E(0) of m = 14 over lags 1 to 100", kernel_error(form)),
         ]
         effort.tick(done + 1, 3)
-    figure, axes = panels("exp", "softplus", "direct, for comparison")
-    for at, report in zip(axes, reports.values(), strict=True):
-        curves = {f"m = {m.size}": (report.betas, m.errors) for m in report.members}
-        lines(at, curves, x="beta", y="E_m(beta)", logs="xy")
-        at.set_ylim(1e-2, 1e6)
     stable = [reports[form].verdict == "stable" for form in ("exp", "softplus")]
     never = not any(tallies[form]["unstable"] for form in ("exp", "softplus"))
     return Outcome(
         holds=all(stable) and never and reports["direct"].verdict == "unstable",
         reason="; ".join(f"{form}: {report.reason}" for form, report in reports.items()),
         numbers=tuple(numbers),
-        settings={
-            "target": TARGET,
-            "m": SIZES,
-            "betas": f"5e-4 · 2^k, k = 0 … {len(BETAS) - 1}",
-            "draws": f"{MORE} (two seeds), and {DRAWS} as in the paper, {SEEDS} times",
-            "fit": "least squares at Chebyshev nodes, ridge 0.01",
-            "steps": f"{STEPS}; the paper's 100 are fewer than the slowest mode of m = 14 lasts",
-            "norm": "sup",
-            "ball": "spectral",
-            "time": "discrete: exp(-exp(w)) and 1 / (1 + exp(w))",
-        },
-        figure=figure,
+        settings=_settings(),
+        figure=_figure(reports),
     )
+
+
+def _settings() -> dict[str, Any]:
+    return {
+        "target": TARGET,
+        "m": SIZES,
+        "betas": f"5e-4 · 2^k, k = 0 … {len(BETAS) - 1}",
+        "draws": f"{MORE} (two seeds), and {DRAWS} as in the paper, {SEEDS} times",
+        "fit": "least squares at Chebyshev nodes, ridge 0.01",
+        "steps": f"{STEPS}; the paper's 100 are fewer than the slowest mode of m = 14 lasts",
+        "norm": "sup",
+        "ball": "spectral",
+        "time": "discrete: exp(-exp(w)) and 1 / (1 + exp(w))",
+    }
+
+
+def _figure(reports: dict[str, FamilyReport]) -> Figure:
+    figure, axes = panels("exp", "softplus", "direct, for comparison")
+    for at, report in zip(axes, reports.values(), strict=True):
+        curves = {f"m = {m.size}": (report.betas, m.errors) for m in report.members}
+        lines(at, curves, x="beta", y="E_m(beta)", logs="xy")
+        at.set_ylim(1e-2, 1e6)
+    return figure
 
 
 ROW = Row(

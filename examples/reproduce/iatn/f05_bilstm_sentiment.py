@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy
 
@@ -26,6 +27,9 @@ WORDS, REPEATS = ("ha", "good", "bad"), 201
 #: The paper names none of these.
 EMBEDDING, UNITS, VOCABULARY, BATCH, RATE = 64, 64, 10_000, 64, 3e-3
 LAYERS = {"Bidirectional LSTM": 1, "Stacked Bidirectional LSTM": 2}
+
+#: Model → word → memory.
+Curves = dict[str, dict[str, Curve]]
 
 
 class BiLstm(nn.Module):
@@ -76,7 +80,7 @@ def run(effort: Effort) -> Outcome:
     vocabulary = Vocabulary([text for text, _ in training], VOCABULARY)
     ids, labels = [vocabulary(text) for text, _ in training], _labels(training)
     test_ids = [vocabulary(text)[: effort.pick(quick=128, full=1000)] for text, _ in test]
-    curves: dict[str, dict[str, Curve]] = {}
+    curves: Curves = {}
     right = {}
     for number, (name, layers) in enumerate(LAYERS.items()):
         plan = {"seed": effort.seed, "updates": updates, "longest": longest}
@@ -94,33 +98,26 @@ def _labels(reviews: list[tuple[str, int]]) -> Tensor:
     return torch.tensor([label for _, label in reviews])
 
 
-def _outcome(effort: Effort, curves: dict, right: dict, vocabulary: Vocabulary, plan) -> Outcome:
-    figure, axes = panels(*curves)
-    numbers, decays, slower = [], True, True
-    for at, (name, some) in zip(axes, curves.items(), strict=True):
-        numbers.append(Number(f"{name}: accuracy on test reviews", right[name]))
-        shown = {w: (c.lags, np.maximum(c.values, 1e-17)) for w, c in some.items()}
-        lines(at, shown, x="repeat times", y="memory of the score", logs="y")
-        rates = {word: log_slope(curve)[0] for word, curve in some.items()}
-        for word, curve in some.items():
-            numbers.append(Number(f"{name}, {word!r}: memory", str(curve.decay)))
-            numbers.append(Number(f"{name}, {word!r}: mean rate", rates[word]))
-            numbers.append(Number(f"{name}, {word!r}: share of lags with growth", rises(curve)))
-        kinds = [some[word].decay.kind for word in ("good", "bad")]
-        decays = decays and kinds == ["exponential"] * 2
-        slower = slower and rates["ha"] < min(rates["good"], rates["bad"])
-    updates, longest, reviews = plan
-    told = "; ".join(
-        f"{name} ({right[name]:.0%} right): "
-        + ", ".join(f"{w} {c.decay.kind} at rate {log_slope(c)[0]:.3g}" for w, c in some.items())
+def _outcome(
+    effort: Effort, curves: Curves, right: dict, vocabulary: Vocabulary, plan: tuple
+) -> Outcome:
+    rates = {
+        name: {word: log_slope(curve)[0] for word, curve in some.items()}
         for name, some in curves.items()
-    )
+    }
+    pairs = [some[word].decay.kind for some in curves.values() for word in ("good", "bad")]
+    decays = all(kind == "exponential" for kind in pairs)
+    slower = all(some["ha"] < min(some["good"], some["bad"]) for some in rates.values())
+    updates, longest, reviews = plan
     return Outcome(
         holds=decays and slower,
-        reason=told
+        reason=_told(curves, rates, right)
         + ("" if decays else "; good and bad do not all decay exponentially")
         + ("" if slower else "; ha is not slower than both in both models"),
-        numbers=(*numbers, Number("rank of 'ha' among the words", vocabulary.ids.get("ha", 0))),
+        numbers=(
+            *_numbers(curves, rates, right),
+            Number("rank of 'ha' among the words", vocabulary.ids.get("ha", 0)),
+        ),
         settings={
             "words": WORDS,
             "repeats": REPEATS - 1,
@@ -134,11 +131,40 @@ def _outcome(effort: Effort, curves: dict, right: dict, vocabulary: Vocabulary, 
             "optimizer": f"Adam {RATE:g}",
             "silent in the paper": "all but words and repeats",
         },
-        figure=figure,
+        figure=_figure(curves),
         scaled=effort.pick(
             quick=f"{updates} updates on the first {longest} words of {reviews} reviews", full=""
         ),
     )
+
+
+def _told(curves: Curves, rates: dict[str, dict[str, float]], right: dict[str, float]) -> str:
+    return "; ".join(
+        f"{name} ({right[name]:.0%} right): "
+        + ", ".join(f"{w} {c.decay.kind} at rate {rates[name][w]:.3g}" for w, c in some.items())
+        for name, some in curves.items()
+    )
+
+
+def _numbers(
+    curves: Curves, rates: dict[str, dict[str, float]], right: dict[str, float]
+) -> list[Number]:
+    numbers = []
+    for name, some in curves.items():
+        numbers.append(Number(f"{name}: accuracy on test reviews", right[name]))
+        for word, curve in some.items():
+            numbers.append(Number(f"{name}, {word!r}: memory", str(curve.decay)))
+            numbers.append(Number(f"{name}, {word!r}: mean rate", rates[name][word]))
+            numbers.append(Number(f"{name}, {word!r}: share of lags with growth", rises(curve)))
+    return numbers
+
+
+def _figure(curves: Curves) -> Figure:
+    figure, axes = panels(*curves)
+    for at, some in zip(axes, curves.values(), strict=True):
+        shown = {w: (c.lags, np.maximum(c.values, 1e-17)) for w, c in some.items()}
+        lines(at, shown, x="repeat times", y="memory of the score", logs="y")
+    return figure
 
 
 ROW = Row(

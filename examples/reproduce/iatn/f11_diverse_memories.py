@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 
 import memaudit
 from examples.hurwitz_but_persistent import Drifter, audit
 from examples.reproduce.drawing import COLOURS, lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
+from memaudit.results import Curve
 from memaudit.students import RecurrentStudent
 
 SIZES, NETWORKS, LAGS = (2, 4, 16, 64, 256), 20, 1000
@@ -34,11 +38,11 @@ def random_network(size: int, generator: torch.Generator) -> RecurrentStudent:
     return student
 
 
-def memories(effort: Effort) -> dict[int, list[memaudit.results.Curve]]:
+def memories(effort: Effort) -> dict[int, list[Curve]]:
     """The Heaviside memories of random networks, by size."""
     draw = torch.Generator().manual_seed(effort.seed)
     options = {"horizon": LAGS, "amplitudes": [1.0], "level": "quick", "probes": []}
-    found: dict[int, list[memaudit.results.Curve]] = {}
+    found: dict[int, list[Curve]] = {}
     for done, size in enumerate(SIZES):
         subjects = [
             memaudit.wrap(random_network(size, draw), input_size=1) for _ in range(NETWORKS)
@@ -97,6 +101,43 @@ def dwelling(path: np.ndarray) -> np.ndarray:
     return np.diff(np.flatnonzero(np.diff(np.sign(path[1:, 0])))) * PACE
 
 
+@dataclass(frozen=True, slots=True)
+class Plane:
+    """The network of two units around its cycle.
+
+    The paths begin at 0.97, 1 and 1.03 of the cycle; `kinds` are the memories that an audit finds
+    from starts at 0.9 and 1.1 of it.
+    """
+
+    period: float
+    off: float
+    paths: list[np.ndarray]
+    kinds: dict[float, str]
+
+    @classmethod
+    def around(cls, height: float) -> Plane:
+        """Follow the cycle that crosses z = (0, -height), and what begins beside it."""
+        back, half = half_turn(height)
+        times = {0.97: 60.0, 1.0: 2 * half, 1.03: 500.0}
+        paths = [flow(np.array([0.0, -share * height]), t) for share, t in times.items()]
+        # The example steps by Euler, whose cycle is a few hundredths smaller than that of the flow.
+        cycle = np.array([0.0, -height])
+        starts = {share: np.linalg.solve(WEIGHT, share * cycle).tolist() for share in (0.9, 1.1)}
+        found = {share: audit(start).memory["impulse"] for share, start in starts.items()}
+        kinds = {share: curve.decay.kind for share, curve in found.items()}
+        return cls(2 * half, float(abs(back / height - 1)), paths, kinds)
+
+    @property
+    def stays(self) -> np.ndarray:
+        """How long the path outside the cycle stays in one corner after the other."""
+        return dwelling(self.paths[-1])
+
+    @property
+    def parted(self) -> bool:
+        """Whether the cycle parts what forgets from what does not."""
+        return tuple(self.kinds.values()) == ("exponential", "persistent")
+
+
 def ends(seed: int) -> Counter[str]:
     """Where the velocities of random starts in the unit square are after 512 steps."""
     draw = torch.Generator().manual_seed(seed)
@@ -113,45 +154,19 @@ def ends(seed: int) -> Counter[str]:
 def run(effort: Effort) -> Outcome:
     """Both panels."""
     found = memories(effort)
-    kinds = Counter(curve.decay.kind for some in found.values() for curve in some)
     shares = {m: [_left(curve) for curve in some] for m, some in found.items()}
     kept = sum(share > KEPT for some in shares.values() for share in some)
     lost = sum(share < LOST for some in shares.values() for share in some)
-    height = cycle_height()
-    back, half = half_turn(height)
-    starts = {share: np.array([0.0, -share * height]) for share in (0.97, 1.0, 1.03)}
-    paths = [flow(z, t) for z, t in zip(starts.values(), (60.0, 2 * half, 500.0), strict=True)]
-    stays, where = dwelling(paths[2]), ends(effort.seed)
-    kind = {}
-    # The example steps by Euler, whose cycle is a few hundredths smaller than that of the flow.
-    for share in (0.9, 1.1):
-        report = audit(np.linalg.solve(WEIGHT, share * starts[1.0]).tolist())
-        kind[share] = report.memory["impulse"].decay.kind
+    plane = Plane.around(cycle_height())
+    where = ends(effort.seed)
     effort.tick(len(SIZES) + 1, len(SIZES) + 1)
-    off = float(abs(back / height - 1))
-    parted = tuple(kind.values()) == ("exponential", "persistent")
-    numbers = [Number(f"random networks: {name}", count) for name, count in sorted(kinds.items())]
-    for m, some in shares.items():
-        told = f"m = {m}: networks that keep over {KEPT:g} of their memory, of {NETWORKS}"
-        numbers.append(Number(told, sum(share > KEPT for share in some)))
-    numbers += [
-        Number(
-            "2D: velocity after 512 steps",
-            ", ".join(f"{k} x {n}" for k, n in where.items()),
-            "(0, 0), (1, 1), (-1, -1)",
-        ),
-        Number("2D: period of the cycle between the basins", 2 * half),
-        Number("2D: the cycle closes up to, as a share of its size", off),
-        Number("2D: times in a corner, just outside", ", ".join(f"{t:.1f}" for t in stays)),
-        Number("2D: audit of a start at 0.9 of the cycle", kind[0.9]),
-        Number("2D: audit of a start at 1.1 of the cycle", kind[1.1]),
-    ]
     return Outcome(
-        holds=kept > 0 and lost > 0 and off < CLOSED and parted,
+        holds=kept > 0 and lost > 0 and plane.off < CLOSED and plane.parted,
         reason=f"of {len(SIZES) * NETWORKS} random networks {kept} keep over {KEPT:g} of their "
         f"memory for {LAGS} steps and {lost} lose all but {LOST:g}; in the plane a cycle of period "
-        f"{2 * half:.2f} lies between what rests and what does not (it closes to {off:.0e})",
-        numbers=tuple(numbers),
+        f"{plane.period:.2f} lies between what rests and what does not "
+        f"(it closes to {plane.off:.0e})",
+        numbers=(*_random_numbers(found, shares), *_plane_numbers(plane, where)),
         settings={
             "m": SIZES,
             "networks": NETWORKS,
@@ -160,18 +175,44 @@ def run(effort: Effort) -> Outcome:
             "starts": STARTS,
             "weights": "Gaussian, 1/sqrt(m)",
         },
-        figure=_figure(found, paths),
+        figure=_figure(found, plane.paths),
         errata="the velocities end next to (1, -1) and (-1, 1), not (1, 1) and (-1, -1); and these "
         "attract nothing for ever: a path outside the cycle goes from one to the other and back, "
-        f"staying longer every time ({', '.join(f'{t:.0f}' for t in stays)} time units)",
+        f"staying longer every time ({', '.join(f'{t:.0f}' for t in plane.stays)} time units)",
     )
 
 
-def _left(curve: memaudit.results.Curve) -> float:
+def _random_numbers(
+    found: dict[int, list[Curve]], shares: dict[int, list[float]]
+) -> Iterator[Number]:
+    kinds = Counter(curve.decay.kind for some in found.values() for curve in some)
+    for name, count in sorted(kinds.items()):
+        yield Number(f"random networks: {name}", count)
+    for m, some in shares.items():
+        told = f"m = {m}: networks that keep over {KEPT:g} of their memory, of {NETWORKS}"
+        yield Number(told, sum(share > KEPT for share in some))
+
+
+def _plane_numbers(plane: Plane, where: Counter[str]) -> list[Number]:
+    return [
+        Number(
+            "2D: velocity after 512 steps",
+            ", ".join(f"{k} x {n}" for k, n in where.items()),
+            "(0, 0), (1, 1), (-1, -1)",
+        ),
+        Number("2D: period of the cycle between the basins", plane.period),
+        Number("2D: the cycle closes up to, as a share of its size", plane.off),
+        Number("2D: times in a corner, just outside", ", ".join(f"{t:.1f}" for t in plane.stays)),
+        Number("2D: audit of a start at 0.9 of the cycle", plane.kinds[0.9]),
+        Number("2D: audit of a start at 1.1 of the cycle", plane.kinds[1.1]),
+    ]
+
+
+def _left(curve: Curve) -> float:
     return float(curve.values[-LAGS // 10 :].max() / curve.values.max())
 
 
-def _figure(found: dict, paths: list[np.ndarray]):
+def _figure(found: dict[int, list[Curve]], paths: list[np.ndarray]) -> Figure:
     figure, (left, middle, right) = panels(
         "random tanh networks", "2D: velocities (v1, v2)", "2D: v1 over time"
     )

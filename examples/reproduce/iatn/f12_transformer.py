@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count, pairwise
+from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import memaudit
@@ -98,15 +100,20 @@ def left_over(curve: Curve) -> float:
     return float(curve.values[-LAGS // 10 :].max() / curve.values.max())
 
 
+def memories(seed: int) -> tuple[RandomTransformer, dict[str, Curve]]:
+    """A random transformer with its memories, and with those of the same without positions."""
+    target = RandomTransformer(torch.Generator().manual_seed(seed))
+    curves = memory(target)
+    without = RandomTransformer(torch.Generator().manual_seed(seed), positions=False)
+    curves |= {f"{query}, no positions": curve for query, curve in memory(without).items()}
+    return target, curves
+
+
 def run(effort: Effort) -> Outcome:
     """The memory of the target, and the family of students."""
     # App. D: a thousand epochs of a hundred batches each.
     updates, batch = effort.pick(quick=(150, 64), full=(100_000, 128))
-    target = RandomTransformer(torch.Generator().manual_seed(effort.seed))
-    curves = memory(target)
-    without = RandomTransformer(torch.Generator().manual_seed(effort.seed), positions=False)
-    curves |= {f"{query}, no positions": curve for query, curve in memory(without).items()}
-    kept = left_over(curves["heaviside"])
+    target, curves = memories(effort.seed)
     ticks = count(1)
 
     def tick() -> None:
@@ -115,17 +122,32 @@ def run(effort: Effort) -> Outcome:
     asked = (effort.seed, updates, batch, tick)
     report, losses = students(adjusted(target), *asked)
     control, _ = students(CONTROL, *asked)
-    starts = [member.start for member in report.members]
+    kept = left_over(curves["heaviside"])
     reached = min(member.start for member in control.members) / control.scale
+    return Outcome(
+        holds=kept > KEPT and report.verdict != "stable" and reached < 1,
+        reason=f"after {LAGS} steps {kept:.0%} of the Heaviside memory is left; family: "
+        f"{report.verdict} ({report.reason}); E(0) by size {_starts(report)}; the same training on "
+        f"{CONTROL} ends at {reached:.2g} of the size of its answers",
+        numbers=(*_numbers(curves, report, losses), *_control_numbers(control, report)),
+        settings=_settings(updates, batch),
+        figure=_figure(curves, report),
+        scaled=effort.pick(
+            quick=f"{updates} updates of {batch} sequences instead of 100,000 of 128", full=""
+        ),
+    )
+
+
+def _starts(report: FamilyReport) -> str:
+    starts = [member.start for member in report.members]
     improves = all(large < small for small, large in pairwise(starts))
-    figure, (left, right) = panels("memory of a random transformer", "tanh students")
-    shown = {q: (c.lags + 1, c.values) for q, c in curves.items() if c.values.max() > 1e-9}
-    lines(left, shown, x="t", y="memory", logs="xy")
-    errors = {f"m = {m.size}": (report.betas, m.errors) for m in report.members}
-    lines(right, errors, x="beta", y="E_m(beta)", logs="xy")
-    size = {"color": "black", "linestyle": ":", "linewidth": 1.0}
-    right.axhline(report.scale, label="size of the answers", **size)
-    right.legend(fontsize=7)
+    told = ", ".join(f"{s:.3g}" for s in starts)
+    return told if improves else f"{told}, which does not fall with the size"
+
+
+def _numbers(
+    curves: dict[str, Curve], report: FamilyReport, losses: dict[int, float]
+) -> list[Number]:
     numbers = [
         Number(f"{q}: memory", f"{c.decay}, largest {c.values.max():.2g}")
         for q, c in curves.items()
@@ -134,34 +156,42 @@ def run(effort: Effort) -> Outcome:
     for member in report.members:
         numbers.append(Number(f"m = {member.size}: E(0)", member.start))
         numbers.append(Number(f"m = {member.size}: last loss", losses[member.size]))
-    for member in control.members:
-        numbers.append(Number(f"{CONTROL}, m = {member.size}: E(0)", member.start))
-    numbers.append(Number(f"{CONTROL}: size of its answers", control.scale))
-    numbers.append(Number(f"{CONTROL}: verdict", control.verdict))
-    numbers.append(Number("verdict on the family", report.verdict, "no stable approximation"))
-    return Outcome(
-        holds=kept > KEPT and report.verdict != "stable" and reached < 1,
-        reason=f"after {LAGS} steps {kept:.0%} of the Heaviside memory is left; family: "
-        f"{report.verdict} ({report.reason}); E(0) by size "
-        f"{', '.join(f'{s:.3g}' for s in starts)}"
-        + ("" if improves else ", which does not fall with the size")
-        + f"; the same training on {CONTROL} ends at {reached:.2g} of the size of its answers",
-        numbers=tuple(numbers),
-        settings={
-            "m": SIZES,
-            "updates": updates,
-            "batch": batch,
-            "lr": 0.005,
-            "trained steps": TRAINED,
-            "judged steps": JUDGED,
-            "draws": 3,
-            "transformer": "2 causal layers, width 32, 4 heads",
-        },
-        figure=figure,
-        scaled=effort.pick(
-            quick=f"{updates} updates of {batch} sequences instead of 100,000 of 128", full=""
-        ),
-    )
+    return numbers
+
+
+def _control_numbers(control: FamilyReport, report: FamilyReport) -> list[Number]:
+    """What the control reached, and both verdicts."""
+    return [
+        *(Number(f"{CONTROL}, m = {m.size}: E(0)", m.start) for m in control.members),
+        Number(f"{CONTROL}: size of its answers", control.scale),
+        Number(f"{CONTROL}: verdict", control.verdict),
+        Number("verdict on the family", report.verdict, "no stable approximation"),
+    ]
+
+
+def _settings(updates: int, batch: int) -> dict[str, Any]:
+    return {
+        "m": SIZES,
+        "updates": updates,
+        "batch": batch,
+        "lr": 0.005,
+        "trained steps": TRAINED,
+        "judged steps": JUDGED,
+        "draws": 3,
+        "transformer": "2 causal layers, width 32, 4 heads",
+    }
+
+
+def _figure(curves: dict[str, Curve], report: FamilyReport) -> Figure:
+    figure, (left, right) = panels("memory of a random transformer", "tanh students")
+    shown = {q: (c.lags + 1, c.values) for q, c in curves.items() if c.values.max() > 1e-9}
+    lines(left, shown, x="t", y="memory", logs="xy")
+    errors = {f"m = {m.size}": (report.betas, m.errors) for m in report.members}
+    lines(right, errors, x="beta", y="E_m(beta)", logs="xy")
+    size = {"color": "black", "linestyle": ":", "linewidth": 1.0}
+    right.axhline(report.scale, label="size of the answers", **size)
+    right.legend(fontsize=7)
+    return figure
 
 
 ROW = Row(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+from matplotlib.figure import Figure
 
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.iatn.trained import (
@@ -21,6 +23,7 @@ from examples.reproduce.iatn.trained import (
     train_family,
 )
 from examples.reproduce.row import Effort, Number, Outcome
+from memaudit.results import FamilyReport
 
 SIZES = (8, 16, 32, 64)
 #: The ball of the text, which decides, and that of the authors' script.
@@ -32,30 +35,22 @@ def two_families(
 ) -> Outcome:
     """Name → activation, form and the verdict that the paper claims; `printed` is its largest E."""
     epochs = effort.pick(quick=8, full=EPOCHS)
-    reports, numbers, most = {}, [], {}
+    reports: dict[tuple[str, str], FamilyReport] = {}
+    numbers = []
     for number, (name, (activation, reparam, _)) in enumerate(asked.items()):
         how = {"activation": activation, "reparam": reparam, "updates": epochs * EPOCH}
         students, fits = train_family(SIZES, effort, shares=(number, len(asked)), **how)
         losses = ", ".join(f"{made.last:.1e}" for made in fits)
         numbers.append(Number(f"{name}: losses by growing m", losses))
         for ball in BALLS:
-            reports[name, ball] = report = curves_of(students, seed=effort.seed, ball=ball)
-            numbers += told(f"{name}, {ball} ball", report)
-        most[name] = max(float(member.errors[-1]) for member in report.members)
-        numbers.append(
-            Number(f"{name}: largest E, {BALLS[-1]} ball", most[name], printed.get(name))
-        )
-    figure, axes = panels(*(f"{name}, {ball} ball" for name, ball in reports))
-    for at, report in zip(axes, reports.values(), strict=True):
-        lines(at, shown(report, least=1e-5), x="beta", y="E_m(beta)", logs="xy")
-    found = {name: seen(reports[name, BALLS[0]]) for name in asked}
-    other = "; ".join(
-        f"{name}: {seen(reports[name, BALLS[1]])[0]}, E up to {most[name]:.2g}" for name in asked
-    )
-    said = "; ".join(f"{name}: {verdict}, {why}" for name, (verdict, why) in found.items())
+            reports[name, ball] = curves_of(students, seed=effort.seed, ball=ball)
+            numbers += told(f"{name}, {ball} ball", reports[name, ball])
+        most = _largest(reports[name, BALLS[-1]])
+        numbers.append(Number(f"{name}: largest E, {BALLS[-1]} ball", most, printed.get(name)))
+    found = {name: seen(reports[name, BALLS[0]])[0] for name in asked}
     return Outcome(
-        holds=all(found[name][0] == wanted for name, (_, _, wanted) in asked.items()),
-        reason=f"{said} (in the {BALLS[1]} ball {other})",
+        holds=all(found[name] == wanted for name, (_, _, wanted) in asked.items()),
+        reason=_reason(reports, asked),
         numbers=tuple(numbers),
         settings={
             "target": TARGET,
@@ -65,6 +60,28 @@ def two_families(
             "betas": f"1e-11 · 2^k, k = 0 … {len(BETAS) - 1}; t <= 10, sobolev",
             "draws": f"{DRAWS} with each of two seeds, the largest",
         },
-        figure=figure,
+        figure=_figure(reports),
         scaled=effort.pick(quick="8 epochs of training instead of 1000", full=""),
     )
+
+
+def _largest(report: FamilyReport) -> float:
+    return max(float(member.errors[-1]) for member in report.members)
+
+
+def _reason(reports: dict[tuple[str, str], FamilyReport], names: Iterable[str]) -> str:
+    """What is seen in the ball that decides, and in the other one."""
+    said, other = [], []
+    for name in names:
+        verdict, why = seen(reports[name, BALLS[0]])
+        said.append(f"{name}: {verdict}, {why}")
+        beside = reports[name, BALLS[1]]
+        other.append(f"{name}: {seen(beside)[0]}, E up to {_largest(beside):.2g}")
+    return f"{'; '.join(said)} (in the {BALLS[1]} ball {'; '.join(other)})"
+
+
+def _figure(reports: dict[tuple[str, str], FamilyReport]) -> Figure:
+    figure, axes = panels(*(f"{name}, {ball} ball" for name, ball in reports))
+    for at, report in zip(axes, reports.values(), strict=True):
+        lines(at, shown(report, least=1e-5), x="beta", y="E_m(beta)", logs="xy")
+    return figure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from matplotlib.figure import Figure
@@ -76,11 +77,9 @@ def enough(runs: dict[tuple, Run], radius: float, precision: str, way: str) -> i
     return min(fits) if fits else None
 
 
-def run(effort: Effort) -> Outcome:
-    """Both rings, all N, both ways and precisions."""
+def readings(effort: Effort, basis: Tensor, every: int) -> dict[tuple, Run]:
+    """Inner radius, N, precision and way → what was read back."""
     draw = torch.Generator().manual_seed(effort.seed)
-    every = effort.pick(quick=16, full=1)
-    basis = haar_basis(LENGTH, FUNCTIONS)
     u = basis @ torch.randn(FUNCTIONS, INPUTS, generator=draw, dtype=torch.float64)
     runs: dict[tuple, Run] = {}
     for radius in PRINTED:
@@ -89,18 +88,15 @@ def run(effort: Effort) -> Outcome:
             found = read_along(modes, basis, u, every=every)
             runs |= {(radius, n, *key): value for key, value in found.items()}
             effort.tick(len(runs), len(PRINTED) * len(SIZES) * 4)
-    numbers, met = [], []
-    for radius, printed in PRINTED.items():
-        met.append(runs[radius, printed, "float64", "complex"].worst < PERFECT)
-        for precision in PRECISIONS:
-            for way in WAYS:
-                least = enough(runs, radius, precision, way)
-                told = printed if (precision, way) == ("float64", "complex") else None
-                name = f"T({radius:g}, 1), {precision}, {way}: smallest N that is perfect"
-                numbers.append(Number(name, least or "more than 256", told))
-        for n in SIZES:
-            worst = runs[radius, n, "float64", "complex"].worst
-            numbers.append(Number(f"T({radius:g}, 1), N = {n}: worst relative error", worst))
+    return runs
+
+
+def run(effort: Effort) -> Outcome:
+    """Both rings, all N, both ways and precisions."""
+    every = effort.pick(quick=16, full=1)
+    basis = haar_basis(LENGTH, FUNCTIONS)
+    runs = readings(effort, basis, every)
+    met = [runs[r, n, "float64", "complex"].worst < PERFECT for r, n in PRINTED.items()]
     short = runs[0.95, 64, "float64", "complex"].worst
     return Outcome(
         holds=all(met) and short > PERFECT,
@@ -112,20 +108,38 @@ def run(effort: Effort) -> Outcome:
         )
         + f", while T(0.95, 1) with N = 64 is off by {short:.2g}. In float32 they need "
         + " and ".join(str(enough(runs, r, "float32", "complex") or "over 256") for r in PRINTED),
-        numbers=tuple(numbers),
-        settings={
-            "L": LENGTH,
-            "P": FUNCTIONS,
-            "N": SIZES,
-            "inputs": INPUTS,
-            "k": f"every {every}",
-            "perfect": PERFECT,
-            "after a look": "from which error on it is perfect",
-            "chosen": "the paper does not say its precision, nor from which error on it is perfect",
-        },
+        numbers=tuple(number for radius in PRINTED for number in _numbers(runs, radius)),
+        settings=_settings(every),
         figure=_figure(runs, basis, effort.seed),
         scaled="" if every == 1 else f"every {every}th k is looked at, not every one",
     )
+
+
+def _numbers(runs: dict[tuple, Run], radius: float) -> list[Number]:
+    numbers = []
+    for precision in PRECISIONS:
+        for way in WAYS:
+            least = enough(runs, radius, precision, way)
+            told = PRINTED[radius] if (precision, way) == ("float64", "complex") else None
+            name = f"T({radius:g}, 1), {precision}, {way}: smallest N that is perfect"
+            numbers.append(Number(name, least or "more than 256", told))
+    for n in SIZES:
+        worst = runs[radius, n, "float64", "complex"].worst
+        numbers.append(Number(f"T({radius:g}, 1), N = {n}: worst relative error", worst))
+    return numbers
+
+
+def _settings(every: int) -> dict[str, Any]:
+    return {
+        "L": LENGTH,
+        "P": FUNCTIONS,
+        "N": SIZES,
+        "inputs": INPUTS,
+        "k": f"every {every}",
+        "perfect": PERFECT,
+        "after a look": "from which error on it is perfect",
+        "chosen": "the paper does not say its precision, nor from which error on it is perfect",
+    }
 
 
 def _figure(runs: dict[tuple, Run], basis: Tensor, seed: int) -> Figure:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
 from matplotlib.figure import Figure
@@ -127,9 +128,22 @@ def _least_squares(x: Tensor, goal: Tensor) -> Tensor:
     return torch.linalg.lstsq(one, goal.double(), driver="gelsd").solution
 
 
-def run(effort: Effort) -> Outcome:
-    """Train, and compare with a linear readout of the same states."""
-    plan = effort.pick(quick=Plan(32, 717, 14, 50, 512), full=Plan(1, 32, 690, 200, 2048))
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Trajectories that were not trained on: R² of both readouts, and three for the figure."""
+
+    mlp: list[float]
+    linear: list[float]
+    shown: tuple[Tensor, Tensor, Tensor]
+
+    @property
+    def better(self) -> bool:
+        """Whether the MLP leaves less than half of what the linear readout leaves."""
+        return all(1 - a < 0.5 * (1 - b) for a, b in zip(self.mlp, self.linear, strict=True))
+
+
+def judged(plan: Plan, effort: Effort) -> Judged:
+    """Draw the system, train, and look at what was held back."""
     draw = torch.Generator().manual_seed(effort.seed)
     u = inputs(draw)
     z = target(f"lotka-volterra:{STEP}").answer(u)
@@ -138,50 +152,55 @@ def run(effort: Effort) -> Outcome:
     centre, size = z[:count].mean((0, 1)), z[:count].std((0, 1))
     scaled = (z - centre) / size
     net, white, linear = trained(plan, modes, u[:count], scaled[:count], effort)
-    judged = slice(count, None) if not effort.quick else slice(count, count + 64)
-    x = white(states(modes, u[judged], plan.every))
-    wanted = scaled[judged, plan.every - 1 :: plan.every]
+    held = slice(count, None) if not effort.quick else slice(count, count + 64)
+    x = white(states(modes, u[held], plan.every))
+    wanted = scaled[held, plan.every - 1 :: plan.every]
     with torch.no_grad():
         found = net(x)
-    fits = explained(found, wanted)
-    straight = explained(x.double() @ linear[:-1] + linear[-1], wanted)
-    shown = [(part[:3] * size + centre) for part in (wanted, found.double())]
-    better = all(1 - a < 0.5 * (1 - b) for a, b in zip(fits, straight, strict=True))
-    numbers = [
-        *(
-            Number(f"{n}: R² of the MLP, not trained on", v)
-            for n, v in zip(NAMES, fits, strict=True)
-        ),
-        *(
-            Number(f"{name}: R² of a linear readout", value)
-            for name, value in zip(NAMES, straight, strict=True)
-        ),
-    ]
+    straight = x.double() @ linear[:-1] + linear[-1]
+    both = ((part[:3] * size + centre) for part in (wanted, found.double()))
+    shown = (u[held][:3, :, 0], *both)
+    return Judged(explained(found, wanted), explained(straight, wanted), shown)
+
+
+def run(effort: Effort) -> Outcome:
+    """Train, and compare with a linear readout of the same states."""
+    plan = effort.pick(quick=Plan(32, 717, 14, 50, 512), full=Plan(1, 32, 690, 200, 2048))
+    found = judged(plan, effort)
+    fits, straight = found.mlp, found.linear
     return Outcome(
-        holds=min(fits) > GOOD and better,
+        holds=min(fits) > GOOD and found.better,
         reason=f"on trajectories that were not trained on the MLP explains {fits[0]:.3f} of the "
         f"prey and {fits[1]:.3f} of the predators (asked: {GOOD}), a linear readout of the same "
         f"states {straight[0]:.3f} and {straight[1]:.3f}",
-        numbers=tuple(numbers),
-        settings={
-            "equations": "a = 1, b = 0.6, c = 1, d = 0.3, z0 = (1, 0.5), Euler 0.0075",
-            "L": LENGTH,
-            "N": MODES,
-            "ring": RADII,
-            "MLP": f"2 x {WIDTH}, ReLU",
-            "trajectories": TRAJECTORIES,
-            "updates": plan.rounds * plan.steps,
-            "batch": plan.batch,
-            "after a look": "whitening: plain states reached 0.84 in twice the updates, on a "
-            "quarter of the trajectories",
-            "chosen": "inputs (two Fourier functions above zero), Adam 1e-3 falling as a cosine, "
-            "whitened states; the paper names none of them",
-        },
-        figure=_figure(u[judged][:3, :, 0], *shown, plan.every),
+        numbers=tuple(
+            Number(f"{name}: R² of {what}", value)
+            for what, values in (("the MLP, not trained on", fits), ("a linear readout", straight))
+            for name, value in zip(NAMES, values, strict=True)
+        ),
+        settings=_settings(plan),
+        figure=_figure(*found.shown, plan.every),
         scaled=effort.pick(
             quick=f"{plan.rounds * plan.steps} updates on every {plan.every}nd token", full=""
         ),
     )
+
+
+def _settings(plan: Plan) -> dict[str, Any]:
+    return {
+        "equations": "a = 1, b = 0.6, c = 1, d = 0.3, z0 = (1, 0.5), Euler 0.0075",
+        "L": LENGTH,
+        "N": MODES,
+        "ring": RADII,
+        "MLP": f"2 x {WIDTH}, ReLU",
+        "trajectories": TRAJECTORIES,
+        "updates": plan.rounds * plan.steps,
+        "batch": plan.batch,
+        "after a look": "whitening: plain states reached 0.84 in twice the updates, on a "
+        "quarter of the trajectories",
+        "chosen": "inputs (two Fourier functions above zero), Adam 1e-3 falling as a cosine, "
+        "whitened states; the paper names none of them",
+    }
 
 
 def _figure(u: Tensor, wanted: Tensor, found: Tensor, every: int) -> Figure:

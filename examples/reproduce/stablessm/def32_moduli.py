@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+from matplotlib.figure import Figure
 
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
@@ -105,7 +106,7 @@ def run(effort: Effort) -> Outcome:
     )
 
 
-def _figure(forms: dict[str, AbstractReparam]) -> object:
+def _figure(forms: dict[str, AbstractReparam]) -> Figure:
     figure, (left, right) = panels("modulus of Definition 3.2", "change of one mode at beta = 0.1")
     betas = torch.logspace(-2, 0.3, 12, dtype=torch.float64).tolist()
     stable = {n: f for n, f in forms.items() if f.stable}

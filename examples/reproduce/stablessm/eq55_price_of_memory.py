@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from examples.reproduce.drawing import lines, panels
@@ -64,7 +65,7 @@ def price(radius: float, end: int) -> Price | None:
 
     With |c|_2 = |U|_2 that sum is theta², the product of the weights of input and readout.
     """
-    rho = target("poly:1.1").kernel(end + 1)  # type: ignore[attr-defined]
+    rho = target("poly:1.1").kernel(end + 1)
     t = torch.arange(end + 1, dtype=torch.float64)
     rates = radius * torch.logspace(0, math.log10(20.0 / radius), 40, dtype=torch.float64)
     table = torch.exp(-rates * t[:, None]) / rho[:, None]
@@ -96,8 +97,8 @@ def listed(found: dict[str, list[float]], prices: list[Price]) -> list[Number]:
 
 def run(effort: Effort) -> Outcome:
     """The slowest modes of the best fits, and the price of staying away from the boundary."""
-    long = target("poly:1.1").kernel(STEPS)  # type: ignore[attr-defined]
-    short = long * target("exp:0.9").kernel(STEPS)  # type: ignore[attr-defined]
+    long = target("poly:1.1").kernel(STEPS)
+    short = long * target("exp:0.9").kernel(STEPS)
     found: dict[str, list[float]] = {"(t+1)^-1.1": [], "0.9^t (t+1)^-1.1": []}
     for number, m in enumerate(SIZES):
         for name, kernel in zip(found, (long, short), strict=True):
@@ -133,7 +134,7 @@ def _growth(prices: list[Price]) -> float:
     return math.log(other.weights / one.weights) / (other.end - one.end)
 
 
-def _figure(found: dict[str, list[float]], prices: list[Price], limit: float) -> object:
+def _figure(found: dict[str, list[float]], prices: list[Price], limit: float) -> Figure:
     figure, (left, right) = panels("(55): the slowest mode", "(56): the price of a distance")
     curves = {name: (SIZES, [-v for v in values]) for name, values in found.items()}
     lines(left, curves, x="m", y="- max lambda", logs="xy", marker="o", markersize=4)

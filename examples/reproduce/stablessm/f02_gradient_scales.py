@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from examples.reproduce.drawing import lines, panels
@@ -101,7 +102,7 @@ def run(effort: Effort) -> Outcome:
     )
 
 
-def _figure() -> object:
+def _figure() -> Figure:
     figure, axes = panels("continuous time", "discrete time")
     # The panels of the paper show both signs of w; a gap at zero keeps the poles apart.
     sides = [torch.linspace(a, b, 200, dtype=torch.float64) for a, b in ((-3, -0.03), (0.03, 3))]

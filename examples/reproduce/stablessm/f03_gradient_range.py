@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from examples.reproduce.drawing import lines, panels
@@ -111,7 +112,7 @@ def run(effort: Effort) -> Outcome:
     )
 
 
-def _figure(found: dict[str, dict[str, Watched]]) -> object:
+def _figure(found: dict[str, dict[str, Watched]]) -> Figure:
     figure, axes = panels(*(f"start: {place}" for place in found))
     for at, group in zip(axes, found.values(), strict=True):
         curves = {f: (range(len(w.largest)), w.largest.clip(1e-6)) for f, w in group.items()}

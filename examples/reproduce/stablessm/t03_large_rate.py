@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
+from matplotlib.figure import Figure
+
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
 from examples.reproduce.stablessm import language
@@ -19,10 +21,24 @@ STEPS = 100
 #: A width and depth with which the model has 3.0e9 weights; the paper prints neither.
 LARGE = Size(256, 4096, 13, 1024)
 
+#: Rate, form and seed → its training.
+Runs = dict[tuple[float, str, int], Run]
+
 
 def converges(found: Run) -> bool:
     """The loss stays finite, and falls to less than one nat below that of the first step."""
     return found.diverged_at is None and found.last < found.losses[0] - 1.0
+
+
+def trainings(effort: Effort, size: language.Language, rates: tuple[float, ...]) -> Runs:
+    """Every form at every rate, from every seed."""
+    text, _ = language.texts()
+    plan = list(itertools.product(rates, PRINTED, range(effort.seed, effort.seed + SEEDS)))
+    found: Runs = {}
+    for done, (lr, form, seed) in enumerate(plan):
+        found[lr, form, seed] = language.learn(form, lr, size, text, seed)[1]
+        effort.tick(done + 1, len(plan))
+    return found
 
 
 def run(effort: Effort) -> Outcome:
@@ -31,12 +47,7 @@ def run(effort: Effort) -> Outcome:
     if not effort.quick:
         size = replace(language.PAPER, size=LARGE, steps=STEPS, warmup=0)
     rates = effort.pick(quick=(0.01, 0.1, 1.0), full=(0.01,))
-    text, _ = language.texts()
-    plan = list(itertools.product(rates, PRINTED, range(effort.seed, effort.seed + SEEDS)))
-    found: dict[tuple[float, str, int], Run] = {}
-    for done, (lr, form, seed) in enumerate(plan):
-        found[lr, form, seed] = language.learn(form, lr, size, text, seed)[1]
-        effort.tick(done + 1, len(plan))
+    found = trainings(effort, size, rates)
     count = {
         (lr, form): sum(converges(r) for (x, f, _), r in found.items() if (x, f) == (lr, form))
         for lr, form in itertools.product(rates, PRINTED)
@@ -47,37 +58,44 @@ def run(effort: Effort) -> Outcome:
         for lr in rates
         if count[lr, "best"] == SEEDS and not any(count[lr, f] for f in PRINTED if f != "best")
     ]
-    figure, axes = panels(*(f"lr = {lr}" for lr in rates))
-    for at, lr in zip(axes, rates, strict=True):
-        curves = {form: found[lr, form, effort.seed].losses for form in PRINTED}
-        drawn = {form: (list(range(1, 1 + len(y))), y) for form, y in curves.items()}
-        lines(at, drawn, x="step", y="nats for a byte", logs="y")
-    numbers = [
-        Number(
-            f"{form}, lr {lr}: convergent of {SEEDS}",
-            count[lr, form],
-            printed if lr == 0.01 else None,
-        )
-        for lr in rates
-        for form, printed in PRINTED.items()
-    ]
-    told = "; ".join(
-        f"lr {lr}: " + ", ".join(f"{form} {count[lr, form]}/{SEEDS}" for form in PRINTED)
-        for lr in rates
-    )
     return Outcome(
         holds=bool(seen),
-        reason=f"convergent runs at {told}; {_where(seen)}",
-        numbers=tuple(numbers),
+        reason=f"convergent runs at {_told(count, rates)}; {_where(seen)}",
+        numbers=tuple(
+            Number(f"{form}, lr {lr}: convergent of {SEEDS}", converged, _printed(form, lr))
+            for (lr, form), converged in count.items()
+        ),
         settings={
             **size.settings(),
             "learning rates": rates,
             "seeds": SEEDS,
             "convergent": "all losses finite, the last ten a nat below the first",
         },
-        figure=figure,
+        figure=_figure({key[:2]: r for key, r in found.items() if key[2] == effort.seed}),
         scaled=_scaled(size),
     )
+
+
+def _printed(form: str, lr: float) -> int | None:
+    return PRINTED[form] if lr == 0.01 else None
+
+
+def _told(count: dict[tuple[float, str], int], rates: tuple[float, ...]) -> str:
+    return "; ".join(
+        f"lr {lr}: " + ", ".join(f"{form} {count[lr, form]}/{SEEDS}" for form in PRINTED)
+        for lr in rates
+    )
+
+
+def _figure(found: dict[tuple[float, str], Run]) -> Figure:
+    """The losses of one seed by rate and form."""
+    rates = list(dict.fromkeys(lr for lr, _ in found))
+    figure, axes = panels(*(f"lr = {lr}" for lr in rates))
+    for at, lr in zip(axes, rates, strict=True):
+        curves = {form: found[lr, form].losses for form in PRINTED}
+        drawn = {form: (list(range(1, 1 + len(y))), y) for form, y in curves.items()}
+        lines(at, drawn, x="step", y="nats for a byte", logs="y")
+    return figure
 
 
 def _scaled(size: language.Language) -> str:

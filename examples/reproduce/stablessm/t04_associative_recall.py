@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import asdict, dataclass
 from statistics import mean
+from typing import Any
 
 import torch
 from matplotlib.figure import Figure
@@ -68,16 +69,24 @@ SMALL = (
 )
 
 
-def run(effort: Effort) -> Outcome:
-    """Test accuracies by length, form and seed."""
-    trials = effort.pick(quick=SMALL, full=PAPER)
-    seeds = range(effort.seed, effort.seed + effort.pick(quick=2, full=3))
+def scores(
+    effort: Effort, trials: tuple[Trial, ...], seeds: range
+) -> dict[tuple[int, str], list[float]]:
+    """Trial and form → test accuracies, one a seed."""
     plan = list(itertools.product(range(2), FORMS, seeds))
     found: dict[tuple[int, str], list[float]] = {}
     for done, (which, name, seed) in enumerate(plan):
         found.setdefault((which, name), []).append(trials[which].score(name, seed))
         effort.tick(done + 1, len(plan))
-    means = {key: mean(scores) for key, scores in found.items()}
+    return found
+
+
+def run(effort: Effort) -> Outcome:
+    """Test accuracies by length, form and seed."""
+    trials = effort.pick(quick=SMALL, full=PAPER)
+    seeds = range(effort.seed, effort.seed + effort.pick(quick=2, full=3))
+    found = scores(effort, trials, seeds)
+    means = {key: mean(values) for key, values in found.items()}
     ordered = [
         min(means[which, f] for f in STABLE) > max(means[which, f] for f in OTHERS)
         for which in range(2)
@@ -88,36 +97,47 @@ def run(effort: Effort) -> Outcome:
         for which in range(2)
     ]
     lengths = [trial.task.length for trial in trials]
-    numbers = [
+    return Outcome(
+        holds=all(ordered) and all(learned),
+        reason=(
+            f"test accuracy in %, mean of {len(seeds)} seeds: {_told(means, lengths)}. best and "
+            f"exp are above clip and direct at length {lengths[0]}: "
+            f"{'yes' if ordered[0] else 'no'}, at {lengths[1]}: "
+            f"{'yes' if ordered[1] else 'no'}; {_informed(lengths, learned)}"
+        ),
+        numbers=_numbers(means, lengths),
+        settings=_settings(trials, seeds),
+        figure=_drawn(trials, found),
+        scaled=_scaled(effort, trials),
+    )
+
+
+def _told(means: dict[tuple[int, str], float], lengths: list[int]) -> str:
+    return "; ".join(
+        f"length {length}: " + ", ".join(f"{name} {means[which, name]:.1f}" for name in FORMS)
+        for which, length in enumerate(lengths)
+    )
+
+
+def _numbers(means: dict[tuple[int, str], float], lengths: list[int]) -> tuple[Number, ...]:
+    return tuple(
         Number(
             f"{name}, length {length}: test accuracy", means[which, name], FORMS[name][2 + which]
         )
         for which, length in enumerate(lengths)
         for name in FORMS
-    ]
-    told = "; ".join(
-        f"length {length}: " + ", ".join(f"{name} {means[which, name]:.1f}" for name in FORMS)
-        for which, length in enumerate(lengths)
     )
-    return Outcome(
-        holds=all(ordered) and all(learned),
-        reason=(
-            f"test accuracy in %, mean of {len(seeds)} seeds: {told}. best and exp are above clip "
-            f"and direct at length {lengths[0]}: {'yes' if ordered[0] else 'no'}, at {lengths[1]}: "
-            f"{'yes' if ordered[1] else 'no'}; {_informed(lengths, learned)}"
-        ),
-        numbers=tuple(numbers),
-        settings={
-            "trials": [asdict(trial) for trial in trials],
-            "seeds": list(seeds),
-            "not in the paper": "everything but lengths and vocabularies; direct starts where the "
-            "others do, and from +0.5 beside, as the public code for images has it",
-            "model": "two Hyena blocks, modes in continuous time, rates of -0.5 at the start, "
-            "trained steps log-spaced from 0.002 to 0.2",
-        },
-        figure=_drawn(trials, found),
-        scaled=_scaled(effort, trials),
-    )
+
+
+def _settings(trials: tuple[Trial, ...], seeds: range) -> dict[str, Any]:
+    return {
+        "trials": [asdict(trial) for trial in trials],
+        "seeds": list(seeds),
+        "not in the paper": "everything but lengths and vocabularies; direct starts where the "
+        "others do, and from +0.5 beside, as the public code for images has it",
+        "model": "two Hyena blocks, modes in continuous time, rates of -0.5 at the start, "
+        "trained steps log-spaced from 0.002 to 0.2",
+    }
 
 
 def _drawn(trials: tuple[Trial, ...], found: dict[tuple[int, str], list[float]]) -> Figure:

@@ -55,6 +55,9 @@ PAPER = Setting(width=64, states=64, depth=4, pool=1, batch=128, steps=4300, tes
 SMALL = Setting(width=16, states=16, depth=1, pool=2, batch=32, steps=150, test=500)
 LR, WEIGHT_DECAY = 0.01, 0.01
 
+#: Set and form → accuracy and the step of divergence, one pair a seed.
+Scores = dict[tuple[str, str], list[tuple[float, int | None]]]
+
 
 def network(name: str, setting: Setting, seed: int) -> StableStack:
     """The stack that the public code trains; all forms start as the same function.
@@ -111,43 +114,38 @@ def score(name: str, data: Images, setting: Setting, seed: int) -> tuple[float, 
     return 100 * right / setting.test, done.diverged_at
 
 
+def scores(effort: Effort, setting: Setting, seeds: range) -> Scores:
+    """Every form on both sets, from every seed."""
+    sets = {"MNIST": mnist(), "Fashion-MNIST": fashion_mnist()}
+    plan = list(itertools.product(sets, FORMS, seeds))
+    found: Scores = {}
+    for done, (name, form, seed) in enumerate(plan):
+        found.setdefault((name, form), []).append(score(form, sets[name], setting, seed))
+        effort.tick(done + 1, len(plan))
+    return found
+
+
+def fails(found: Scores, form: str) -> bool:
+    """Whether no run of a form has learned anything, on either set."""
+    runs = (values for (_, which), values in found.items() if which == form)
+    return all(right <= LEARNED for values in runs for right, _ in values)
+
+
 def run(effort: Effort) -> Outcome:
     """Accuracies by set, form and seed; `direct` from both signs."""
     setting = effort.pick(quick=SMALL, full=PAPER)
     seeds = range(effort.seed, effort.seed + effort.pick(quick=2, full=3))
-    sets = {"MNIST": mnist(), "Fashion-MNIST": fashion_mnist()}
-    plan = list(itertools.product(sets, FORMS, seeds))
-    found: dict[tuple[str, str], list[tuple[float, int | None]]] = {}
-    for done, (name, form, seed) in enumerate(plan):
-        found.setdefault((name, form), []).append(score(form, sets[name], setting, seed))
-        effort.tick(done + 1, len(plan))
-    means = {key: mean(right for right, _ in scores) for key, scores in found.items()}
-    lost = {key: sum(at is not None for _, at in scores) for key, scores in found.items()}
-    gone = sum(lost[name, "direct from +0.5"] for name in sets)
-    learned = all(means[name, form] > LEARNED for name in sets for form in STABLE)
-    failed = {
-        form: all(right <= LEARNED for name in sets for right, _ in found[name, form])
-        for form in FORMS
-        if form not in STABLE
-    }
-    numbers = []
-    for (which, name), form in itertools.product(enumerate(sets), FORMS):
-        numbers.append(
-            Number(f"{name}, {form}: accuracy", means[name, form], FORMS[form][2 + which])
-        )
-        numbers.append(Number(f"{name}, {form}: diverged of {len(seeds)}", lost[name, form]))
-    told = "; ".join(
-        f"{name}: " + ", ".join(f"{f} {means[name, f]:.1f} ({lost[name, f]})" for f in FORMS)
-        for name in sets
-    )
+    found = scores(effort, setting, seeds)
+    learned = all(_mean(found[key]) > LEARNED for key in found if key[1] in STABLE)
+    below, above = (fails(found, form) for form in ("direct from -0.5", "direct from +0.5"))
+    gone = sum(_lost(found[key]) for key in found if key[1] == "direct from +0.5")
     return Outcome(
-        holds=learned and failed["direct from -0.5"],
+        holds=learned and below,
         reason=(
-            f"test accuracy in % over {len(seeds)} seeds (diverged runs): {told}. From the start "
-            f"that all share, direct {_word(failed['direct from -0.5'])}; from +0.5 it "
-            f"{_word(failed['direct from +0.5'])}"
+            f"test accuracy in % over {len(seeds)} seeds (diverged runs): {_told(found)}. From the "
+            f"start that all share, direct {_word(below)}; from +0.5 it {_word(above)}"
         ),
-        numbers=tuple(numbers),
+        numbers=tuple(_numbers(found)),
         settings={
             **asdict(setting),
             "lr": LR,
@@ -166,8 +164,36 @@ def run(effort: Effort) -> Outcome:
     )
 
 
-def _drawn(found: dict[tuple[str, str], list[tuple[float, int | None]]]) -> Figure:
-    sets = list(dict.fromkeys(name for name, _ in found))
+def _sets(found: Scores) -> list[str]:
+    return list(dict.fromkeys(name for name, _ in found))
+
+
+def _mean(runs: list[tuple[float, int | None]]) -> float:
+    return mean(right for right, _ in runs)
+
+
+def _lost(runs: list[tuple[float, int | None]]) -> int:
+    """How many diverged."""
+    return sum(at is not None for _, at in runs)
+
+
+def _told(found: Scores) -> str:
+    return "; ".join(
+        f"{name}: "
+        + ", ".join(f"{f} {_mean(found[name, f]):.1f} ({_lost(found[name, f])})" for f in FORMS)
+        for name in _sets(found)
+    )
+
+
+def _numbers(found: Scores) -> Iterator[Number]:
+    for (which, name), form in itertools.product(enumerate(_sets(found)), FORMS):
+        runs = found[name, form]
+        yield Number(f"{name}, {form}: accuracy", _mean(runs), FORMS[form][2 + which])
+        yield Number(f"{name}, {form}: diverged of {len(runs)}", _lost(runs))
+
+
+def _drawn(found: Scores) -> Figure:
+    sets = _sets(found)
     figure, axes = panels(*sets)
     for at, name in zip(axes, sets, strict=True):
         for place, form in enumerate(FORMS):

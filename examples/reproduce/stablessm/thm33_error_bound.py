@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 import memaudit
@@ -87,7 +88,7 @@ def worst(student: DiagonalStudent, beta: float, goal: Tensor, generator: torch.
 
 def curve(student: DiagonalStudent, generator: torch.Generator) -> Curve:
     """Found errors and bounds at every beta."""
-    goal = target(TARGET).kernel(STEPS)  # type: ignore[attr-defined]
+    goal = target(TARGET).kernel(STEPS)
     with torch.no_grad():
         start = float((student.kernel(STEPS) - goal).abs().sum())
         # |c| / |f|: the sum over all time of a mode's part of the kernel.
@@ -145,7 +146,7 @@ def run(effort: Effort) -> Outcome:
     )
 
 
-def _figure(found: dict[tuple[str, str], dict[int, Curve]], direct: dict[int, Curve]) -> object:
+def _figure(found: dict[tuple[str, str], dict[int, Curve]], direct: dict[int, Curve]) -> Figure:
     figure, axes = panels("exp, discrete: E and its bound", "largest size, all forms", "direct")
     for colour, (m, one) in zip(
         ("C0", "C1", "C2", "C3"), found["discrete", "exp"].items(), strict=True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from examples.reproduce.drawing import lines, panels
@@ -131,7 +132,7 @@ def _told(loss: str) -> str:
     return "sup norm" if loss == "sup" else "mean square, tanh readout"
 
 
-def _figure(found: dict[tuple[str, str], list[dict[str, Tensor]]]) -> object:
+def _figure(found: dict[tuple[str, str], list[dict[str, Tensor]]]) -> Figure:
     figure, axes = panels("continuous time", "discrete time")
     for at, time in zip(axes, FORMS, strict=True):
         for name in FORMS[time]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from matplotlib.axes import Axes
@@ -70,37 +72,51 @@ def meeting(gap: float) -> tuple[Tensor, ...]:
     return RATE * one, (RATE + gap) * one, one[None], one, one
 
 
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Two layers of one mode: equal rates, and the deviations from t·exp(lambda t) by gap."""
+
+    limit: Tensor
+    equal: Curve
+    near: list[float]
+    lost: list[float]
+
+    @classmethod
+    def measured(cls) -> Meeting:
+        """The system itself, and eq. 38 as printed, at rates that come closer."""
+        t = STEP * torch.arange(LAGS, dtype=torch.float64)
+        limit = t * torch.exp(RATE * t)
+        equal = memory(stacked(*meeting(0.0)))
+        near = [off(memory(stacked(*meeting(gap))).values, limit) for gap in GAPS]
+        lost = [off(np.abs(printed(*meeting(gap)).numpy()), limit) for gap in GAPS]
+        return cls(limit, equal, near, lost)
+
+    @property
+    def slope(self) -> float:
+        """The power of the gap with which the deviation falls."""
+        return float(np.polyfit(np.log(GAPS), np.log(self.near), 1)[0])
+
+    @property
+    def at_equal(self) -> float:
+        """The deviation at equal rates."""
+        return off(self.equal.values, self.limit)
+
+
 def run(effort: Effort) -> Outcome:
     """Random layers against the formula, then two rates that meet."""
     draw = torch.Generator().manual_seed(effort.seed)
     drawn = [random_layers(draw) for _ in range(INSTANCES)]
     curves = [memory(stacked(*layers)) for layers in drawn]
-    errors = [off(c.values, printed(*layers)) for c, layers in zip(curves, drawn, strict=True)]
-    t = STEP * torch.arange(LAGS, dtype=torch.float64)
-    limit = t * torch.exp(RATE * t)
-    equal = memory(stacked(*meeting(0.0)))
-    near = [off(memory(stacked(*meeting(gap))).values, limit) for gap in GAPS]
-    lost = [off(np.abs(printed(*meeting(gap)).numpy()), limit) for gap in GAPS]
-    slope = float(np.polyfit(np.log(GAPS), np.log(near), 1)[0])
-    at_equal = off(equal.values, limit)
-    rate = float(equal.decay.rate or 0.0) / STEP
-    kinds = sorted({c.decay.kind for c in [*curves, equal]})
-    holds = max(errors) < ROUNDING and at_equal < ROUNDING and abs(slope - 1) < 0.05
-    numbers = (
-        Number(f"largest deviation from eq. 38 over {INSTANCES} random stacks", max(errors), 0),
-        Number("deviation from t·exp(lambda t) at equal rates", at_equal, 0),
-        Number("power of the gap with which it is approached", slope, 1),
-        Number("coefficients of the two exponentials at the smallest gap", 1 / GAPS[-1]),
-        Number("deviation at the smallest gap: system", near[-1]),
-        Number("deviation at the smallest gap: eq. 38 as printed, in float64", lost[-1]),
-        Number("kinds of decay", ", ".join(kinds), "exponential"),
-        Number("rate measured at equal rates", rate, -RATE),
-    )
+    worst = max(off(c.values, printed(*layers)) for c, layers in zip(curves, drawn, strict=True))
+    met = Meeting.measured()
+    slope, at_equal = met.slope, met.at_equal
+    kinds = sorted({c.decay.kind for c in [*curves, met.equal]})
+    holds = worst < ROUNDING and at_equal < ROUNDING and abs(slope - 1) < 0.05
     return Outcome(
         holds=holds and kinds == ["exponential"],
-        reason=f"{INSTANCES} random stacks follow eq. 38 within {max(errors):.1e}; rates that are "
+        reason=f"{INSTANCES} random stacks follow eq. 38 within {worst:.1e}; rates that are "
         f"d apart differ from t·exp(lambda t) by about d^{slope:.3f}, equal ones by {at_equal:.1e}",
-        numbers=numbers,
+        numbers=_numbers(worst, met, kinds),
         settings={
             "after a look": "the window: over 800 lags some slow pairs were undetermined",
             "inner": INNER,
@@ -109,13 +125,24 @@ def run(effort: Effort) -> Outcome:
             "lags": LAGS,
             "rate": RATE,
         },
-        figure=_figure(curves[0], drawn[0], equal, limit, near),
+        figure=_figure(curves[0], drawn[0], met),
     )
 
 
-def _figure(
-    curve: Curve, layers: tuple[Tensor, ...], equal: Curve, limit: Tensor, near: list[float]
-) -> Figure:
+def _numbers(worst: float, met: Meeting, kinds: list[str]) -> tuple[Number, ...]:
+    return (
+        Number(f"largest deviation from eq. 38 over {INSTANCES} random stacks", worst, 0),
+        Number("deviation from t·exp(lambda t) at equal rates", met.at_equal, 0),
+        Number("power of the gap with which it is approached", met.slope, 1),
+        Number("coefficients of the two exponentials at the smallest gap", 1 / GAPS[-1]),
+        Number("deviation at the smallest gap: system", met.near[-1]),
+        Number("deviation at the smallest gap: eq. 38 as printed, in float64", met.lost[-1]),
+        Number("kinds of decay", ", ".join(kinds), "exponential"),
+        Number("rate measured at equal rates", float(met.equal.decay.rate or 0.0) / STEP, -RATE),
+    )
+
+
+def _figure(curve: Curve, layers: tuple[Tensor, ...], met: Meeting) -> Figure:
     t = STEP * np.arange(LAGS)
     figure, (random, meet, gaps) = panels(
         "a random two-layer stack", "equal rates", "rates d apart, against t·exp(lambda t)"
@@ -123,11 +150,11 @@ def _figure(
     pairs = {"measured": curve.values, "eq. 38": printed(*layers).abs().numpy()}
     lines(random, {k: (t[1:], v[1:]) for k, v in pairs.items()}, x="t", y="memory", logs="y")
     _dashed(random)
-    both = {"measured": equal.values, "t·exp(lambda t)": limit.numpy()}
+    both = {"measured": met.equal.values, "t·exp(lambda t)": met.limit.numpy()}
     both["exp(lambda t)"] = np.exp(RATE * t)
     lines(meet, {k: (t[1:], v[1:]) for k, v in both.items()}, x="t", y="memory", logs="y")
     _dashed(meet)
-    lines(gaps, {"measured": (GAPS, near), "d": (GAPS, GAPS)}, x="d", y="deviation", logs="xy")
+    lines(gaps, {"measured": (GAPS, met.near), "d": (GAPS, GAPS)}, x="d", y="deviation", logs="xy")
     return figure
 
 

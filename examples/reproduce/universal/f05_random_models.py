@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from torch import nn
 
 import memaudit
@@ -73,50 +75,56 @@ def memory(model: nn.Module, inputs: int, window: int) -> Curve:
     return report.memory["heaviside"]
 
 
-def run(effort: Effort) -> Outcome:
-    """Several of each kind and depth, classified."""
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What random models remember.
+
+    Curves are beside the depths of their models, `ratios` are measured rates over those of the
+    eigenvalues, and `short` counts what S4 shows over a short window.
+    """
+
+    curves: dict[str, list[tuple[int, Curve]]]
+    ratios: dict[str, list[float]]
+    short: Counter[str]
+
+    @property
+    def kinds(self) -> dict[str, Counter[str]]:
+        """How often each kind of decay is seen, by the kind of model."""
+        return {name: Counter(c.decay.kind for _, c in some) for name, some in self.curves.items()}
+
+
+def measured(effort: Effort, repeats: int) -> Found:
+    """Several of each kind and depth."""
     draw = torch.Generator().manual_seed(effort.seed)
-    repeats = effort.pick(quick=3, full=20)
-    curves: dict[str, list[tuple[int, Curve]]] = {}
-    short: Counter[str] = Counter()
-    ratios: dict[str, list[float]] = {"naive SSM": [], "S4": []}
+    found = Found({}, {"naive SSM": [], "S4": []}, Counter())
     for name, make in MAKERS.items():
         inputs, window = (S4_WIDTH, S4_WINDOW) if name == "S4" else (1, HORIZON)
         for depth in DEPTHS:
             for _ in range(repeats):
                 model = make(depth, draw)
-                curves.setdefault(name, []).append((depth, memory(model, inputs, window)))
+                curve = memory(model, inputs, window)
+                found.curves.setdefault(name, []).append((depth, curve))
                 if depth == 1 and hasattr(model, "layers"):
-                    ratios[name].append(_against_spectrum(model, curves[name][-1][1]))
+                    found.ratios[name].append(_against_spectrum(model, curve))
                 if name == "S4":
-                    short[memory(model, inputs, S4_SHORT).decay.kind] += 1
-        effort.tick(len(curves), len(MAKERS))
-    kinds = {name: Counter(c.decay.kind for _, c in found) for name, found in curves.items()}
-    numbers = [
-        Number(f"{name}: kinds of decay", _told(counts), "exponential")
-        for name, counts in kinds.items()
-    ]
-    numbers += [
-        Number(f"{name}, {depth} layers: median rate", _rate(found, depth))
-        for name, found in curves.items()
-        for depth in DEPTHS
-    ]
-    numbers += [
-        Number(f"{name}, 1 layer: rate over -log of the slowest |eigenvalue|", v, 1)
-        for name, v in ((name, float(np.median(values))) for name, values in ratios.items())
-    ]
-    numbers.append(Number(f"S4 over {S4_SHORT} lags: kinds of decay", _told(short)))
-    total = sum(len(found) for found in curves.values())
+                    found.short[memory(model, inputs, S4_SHORT).decay.kind] += 1
+        effort.tick(len(found.curves), len(MAKERS))
+    return found
+
+
+def run(effort: Effort) -> Outcome:
+    """Several of each kind and depth, classified."""
+    repeats = effort.pick(quick=3, full=20)
+    found = measured(effort, repeats)
+    kinds = found.kinds
+    total = sum(len(some) for some in found.curves.values())
     seen = sum(counts["exponential"] for counts in kinds.values())
-    figure, axes = panels(*MAKERS)
-    for at, (name, found) in zip(axes, curves.items(), strict=True):
-        _draw(at, found, every=64 if name == "S4" else 1)
     return Outcome(
         holds=seen == total,
         reason=f"{seen} of {total} random models decay exponentially ("
         + "; ".join(f"{name}: {_told(counts)}" for name, counts in kinds.items())
-        + f"); over the first {S4_SHORT} lags S4 shows {_told(short)}",
-        numbers=tuple(numbers),
+        + f"); over the first {S4_SHORT} lags S4 shows {_told(found.short)}",
+        numbers=tuple(_numbers(found)),
         settings={
             "width": WIDTH,
             "depths": DEPTHS,
@@ -125,14 +133,33 @@ def run(effort: Effort) -> Outcome:
             "S4": {"width": S4_WIDTH, "states": S4_STATES, "rank": 1, "lags": S4_WINDOW},
             "chosen": "the paper names none of these sizes",
         },
-        figure=figure,
+        figure=_figure(found),
     )
+
+
+def _numbers(found: Found) -> Iterator[Number]:
+    for name, counts in found.kinds.items():
+        yield Number(f"{name}: kinds of decay", _told(counts), "exponential")
+    for name, some in found.curves.items():
+        for depth in DEPTHS:
+            yield Number(f"{name}, {depth} layers: median rate", _rate(some, depth))
+    for name, values in found.ratios.items():
+        told = f"{name}, 1 layer: rate over -log of the slowest |eigenvalue|"
+        yield Number(told, float(np.median(values)), 1)
+    yield Number(f"S4 over {S4_SHORT} lags: kinds of decay", _told(found.short))
+
+
+def _figure(found: Found) -> Figure:
+    figure, axes = panels(*MAKERS)
+    for at, (name, some) in zip(axes, found.curves.items(), strict=True):
+        _draw(at, some, every=64 if name == "S4" else 1)
+    return figure
 
 
 def _against_spectrum(model: nn.Module, curve: Curve) -> float:
     """The measured rate of a linear layer over the one that its eigenvalues give."""
     with torch.no_grad():
-        slowest = float(model.layers[0].modes().abs().max())  # type: ignore[union-attr,operator]
+        slowest = float(model.layers[0].modes().abs().max())
     return float(curve.decay.rate or 0.0) / -float(np.log(slowest))
 
 
@@ -142,7 +169,7 @@ def _told(counts: Counter[str]) -> str:
 
 def _rate(found: list[tuple[int, Curve]], depth: int) -> float | None:
     rates = [c.decay.rate for d, c in found if d == depth and c.decay.kind == "exponential"]
-    return float(np.median(rates)) if rates else None  # type: ignore[arg-type]
+    return float(np.median(rates)) if rates else None
 
 
 def _draw(axes: Axes, found: list[tuple[int, Curve]], *, every: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from matplotlib.figure import Figure
@@ -35,40 +36,56 @@ FUNCTIONS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Fits:
+    """Sup errors of one function by width, the bounds of the construction, and on sequences."""
+
+    built: list[float]
+    bounds: list[float]
+    heard: float
+    fitted: list[float]
+
+    @classmethod
+    def of(cls, f: Function, u: Tensor) -> Fits:
+        """The construction and least squares, on a grid; the widest construction on u as well."""
+        grid = torch.linspace(LOW, HIGH, GRID, dtype=torch.float64)[None, :, None]
+        steps = [pointwise(*staircase(f, m, LOW, HIGH)) for m in WIDTHS]
+        some = [pointwise(*fitted(f, m, LOW, HIGH)) for m in FITTED]
+        return cls(
+            [_error(stack, f, grid) for stack in steps],
+            [2 * modulus(f, (HIGH - LOW) / (m - 1), LOW, HIGH) for m in WIDTHS],
+            _error(steps[-1], f, u),
+            [_error(stack, f, grid) for stack in some],
+        )
+
+    @property
+    def within(self) -> bool:
+        """Whether every width stays within its bound."""
+        return all(e <= b for e, b in zip(self.built, self.bounds, strict=True))
+
+
+@torch.no_grad()
 def run(effort: Effort) -> Outcome:
     """The construction and least squares for every width, and an audit."""
     draw = torch.Generator().manual_seed(effort.seed)
     u = LOW + (HIGH - LOW) * torch.rand(BATCH, LENGTH, 1, generator=draw, dtype=torch.float64)
-    numbers: list[Number] = []
-    built: dict[str, list[float]] = {}
-    fits: dict[str, list[float]] = {}
-    within = True
-    with torch.no_grad():
-        for at, (name, f) in enumerate(FUNCTIONS.items()):
-            grid = torch.linspace(LOW, HIGH, GRID, dtype=torch.float64)[None, :, None]
-            steps = [pointwise(*staircase(f, m, LOW, HIGH)) for m in WIDTHS]
-            built[name] = [_error(stack, f, grid) for stack in steps]
-            bounds = [2 * modulus(f, (HIGH - LOW) / (m - 1), LOW, HIGH) for m in WIDTHS]
-            within &= all(e <= b for e, b in zip(built[name], bounds, strict=True))
-            some = [pointwise(*fitted(f, m, LOW, HIGH)) for m in FITTED]
-            fits[name] = [_error(stack, f, grid) for stack in some]
-            numbers += [
-                Number(f"{name}: sup error of {WIDTHS[-1]} steps", built[name][-1]),
-                Number(f"{name}: the bound 2 w(cell) for them", bounds[-1]),
-                Number(f"{name}: on random sequences", _error(steps[-1], f, u)),
-                Number(f"{name}: sup error, {FITTED[-1]} by least squares", fits[name][-1]),
-            ]
-            effort.tick(at + 1, len(FUNCTIONS))
-        kinds = _kinds()
-    numbers += [Number(f"memory, {how}", kind, "memoryless") for how, kind in kinds.items()]
-    worst = max(values[-1] for values in built.values())
+    found: dict[str, Fits] = {}
+    for at, (name, f) in enumerate(FUNCTIONS.items()):
+        found[name] = Fits.of(f, u)
+        effort.tick(at + 1, len(FUNCTIONS))
+    kinds = _kinds()
+    worst = max(fits.built[-1] for fits in found.values())
+    within = all(fits.within for fits in found.values())
     present = kinds["reading the present (eq. 1)"] == "memoryless"
     return Outcome(
         holds=worst <= EPSILON and within and present,
         reason=f"with {WIDTHS[-1]} units the largest sup error of {len(FUNCTIONS)} functions is "
         f"{worst:.2g} (asked: {EPSILON}), and every width stays within the bound 2 w(cell); with "
         "the indices of eq. 12 the answer comes one step late, with those of eq. 1 at once",
-        numbers=tuple(numbers),
+        numbers=(
+            *(number for name, fits in found.items() for number in _numbers(name, fits)),
+            *(Number(f"memory, {how}", kind, "memoryless") for how, kind in kinds.items()),
+        ),
         settings={
             "after a look": "staircases up to 4096, for 512 fitted units missed 0.02; five terms",
             "widths": WIDTHS,
@@ -76,14 +93,25 @@ def run(effort: Effort) -> Outcome:
             "K": (LOW, HIGH),
             "epsilon": EPSILON,
         },
-        figure=_figure(built, fits),
+        figure=_figure(found),
         errata="eq. 12 and 13 give y_k = f(x_{k-1}): U_1 must read x_{k+1}, as in eq. 1",
     )
 
 
-def _figure(built: dict[str, list[float]], fits: dict[str, list[float]]) -> Figure:
+def _numbers(name: str, fits: Fits) -> list[Number]:
+    return [
+        Number(f"{name}: sup error of {WIDTHS[-1]} steps", fits.built[-1]),
+        Number(f"{name}: the bound 2 w(cell) for them", fits.bounds[-1]),
+        Number(f"{name}: on random sequences", fits.heard),
+        Number(f"{name}: sup error, {FITTED[-1]} by least squares", fits.fitted[-1]),
+    ]
+
+
+def _figure(found: dict[str, Fits]) -> Figure:
     figure, axes = panels("smooth staircases, no fit", "least squares")
-    for at, widths, errors in zip(axes, (WIDTHS, FITTED), (built, fits), strict=True):
+    built = {name: fits.built for name, fits in found.items()}
+    solved = {name: fits.fitted for name, fits in found.items()}
+    for at, widths, errors in zip(axes, (WIDTHS, FITTED), (built, solved), strict=True):
         lines(at, {k: (widths, v) for k, v in errors.items()}, x="m", y="sup error", logs="xy")
         at.set_xscale("log", base=2)
         at.axhline(EPSILON, color="#888888", linestyle=":", linewidth=1)

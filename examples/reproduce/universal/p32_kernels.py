@@ -31,7 +31,7 @@ def in_float64(name: str, size: int) -> tuple[float, float]:
     """Sup error and the sum of |coefficients| of the least-squares fit without a penalty."""
     student = fitted(name, size, steps=STEPS, ridge=0.0)
     with torch.no_grad():
-        error = (student.kernel(STEPS) - target(name).kernel(STEPS)).abs().max()  # type: ignore
+        error = (student.kernel(STEPS) - target(name).kernel(STEPS)).abs().max()
         return float(error), float((student.b * student.c).abs().sum())
 
 
@@ -40,7 +40,7 @@ def in_decimals(name: str) -> tuple[float, float]:
     modes = fitted(name, STEPS, steps=STEPS, ridge=0.0).modes().tolist()
     with localcontext() as context:
         context.prec = DIGITS
-        wanted = [Decimal(v) for v in target(name).kernel(STEPS).tolist()]  # type: ignore
+        wanted = [Decimal(v) for v in target(name).kernel(STEPS).tolist()]
         powers = [[Decimal(mode) ** k for mode in modes] for k in range(STEPS)]
         found = solved([[*row, v] for row, v in zip(powers, wanted, strict=True)])
         sums = [sum(p * c for p, c in zip(row, found, strict=True)) for row in powers]
@@ -84,7 +84,7 @@ def run(effort: Effort) -> Outcome:
         errors[told], weights[told] = ((SIZES, list(v)) for v in zip(*found, strict=True))
         error, sum_of = in_decimals(name)
         exact.append(error)
-        circle = on_the_circle(target(name).kernel(STEPS))  # type: ignore[attr-defined]
+        circle = on_the_circle(target(name).kernel(STEPS))
         numbers += [
             Number(f"{told}: sup error, m = {STEPS}, {DIGITS} digits", error, 0),
             Number(f"{told}: sum of |c|, m = {STEPS}, {DIGITS} digits", sum_of),
@@ -94,7 +94,7 @@ def run(effort: Effort) -> Outcome:
             Number(f"{told}: sum of |c|, roots of unity", circle[1]),
         ]
         effort.tick(at + 1, len(KERNELS))
-    largest = max(float(n.measured) for n in numbers if "sum of |c|" in n.name)  # type: ignore
+    largest = max(float(n.measured) for n in numbers if "sum of |c|" in n.name)
     stuck = max(values[-1] for _, values in errors.values())
     return Outcome(
         holds=max(exact) < EXACT,

@@ -75,7 +75,7 @@ def _fill(module: nn.Module, draw: torch.Generator) -> None:
         if isinstance(part, nn.Linear | nn.Conv1d):
             bound = part.weight[0].numel() ** -0.5
             nn.init.uniform_(part.weight, -bound, bound, generator=draw)
-            nn.init.uniform_(part.bias, -bound, bound, generator=draw)  # type: ignore[arg-type]
+            nn.init.uniform_(part.bias, -bound, bound, generator=draw)
 
 
 def recurrent(draw: torch.Generator) -> nn.Module:
