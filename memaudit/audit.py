@@ -21,7 +21,7 @@ from memaudit.findings.judge import judge
 from memaudit.measuring import Measurement, measure
 from memaudit.numerics.reach import longest_of
 from memaudit.opening import load, open_source
-from memaudit.probe_options import build_probes, split_probe_options
+from memaudit.probe_options import build_probes, given_options, split_probe_options
 from memaudit.results import Report
 from memaudit.settings import check_setting, split_options
 from memaudit.texts import text_told
@@ -140,6 +140,8 @@ def _report(
         "queries": [q.name for q in queries],
         "probes": [p.name for p in probes],
     }
+    if options := given_options(probes):  # reports of usual probes look as they always did
+        settings["probe_options"] = options
     told = {"whole": not host, "context": subject.advertised, "longest": subject.longest}
     return Report(
         subject=replace(subject.identity, **told),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from memaudit import registry
@@ -13,6 +14,7 @@ from memaudit.errors import ArgumentError, MachineError, clean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from dataclasses import Field
 
     Options = dict[str, dict[str, Any]]
 
@@ -54,6 +56,34 @@ def probe_options(name: str) -> tuple[str, ...]:
     """The names of a probe's options."""
     kind = registry.load(registry.find("probes", name))
     return tuple(f.name for f in fields(kind) if f.init) if is_dataclass(kind) else ()
+
+
+def given_options(probes: Iterable[AbstractProbe]) -> dict[str, Any]:
+    """The options that are not the usual ones, as in recall.lags, as plain values of JSON.
+
+    What only Python can give, such as a function, is told by a word: "<function>", "<Tensor>".
+    """
+    return {
+        f"{clean(probe.name)}.{option.name}": value
+        for probe in probes
+        if is_dataclass(probe)
+        for option in fields(probe)
+        if option.init and (value := _plain(getattr(probe, option.name))) != _plain(_usual(option))
+    }
+
+
+def _usual(option: Field[Any]) -> Any:
+    return option.default if option.default_factory is MISSING else option.default_factory()
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return "<function>" if callable(value) else f"<{clean(type(value).__name__)}>"
 
 
 def _asked(asked: Any) -> list[str | AbstractProbe]:

@@ -15,7 +15,12 @@ from memaudit.catalog import BUILT_IN, DEFAULT_PROBES
 from memaudit.cli.app import main
 from memaudit.contracts import AbstractProbe
 from memaudit.errors import ArgumentError, MachineError
-from memaudit.probe_options import build_probes, probe_options, split_probe_options
+from memaudit.probe_options import (
+    build_probes,
+    given_options,
+    probe_options,
+    split_probe_options,
+)
 from memaudit.probes.spectrum import Spectrum
 
 #: Values that no option of a number or a name takes, whatever it is called.
@@ -212,3 +217,30 @@ def test_the_command_line_says_which_option_is_wrong(setting, said, capsys):
     assert err.startswith("memaudit: error[E_ARGUMENT] ")
     assert said in err
     assert err.count("\n") == 1
+
+
+def test_options_that_are_not_the_usual_ones_are_told_as_json():
+    of_probes = {
+        "recall": {"lags": 16, "components": [4, 8, 16, 32, 64]},
+        "stability": {"target": lambda u: u, "betas": (0.1, 0.2)},
+        "gradient": {"batch": (torch.ones(1, 2, 1), torch.ones(1, 2, 1))},
+    }
+    found = given_options(build_probes(["spectrum", *of_probes], of_probes))
+    assert found == {
+        "recall.lags": 16,
+        "stability.betas": [0.1, 0.2],
+        "stability.target": "<function>",
+        "gradient.batch": ["<Tensor>", "<Tensor>"],
+    }
+    assert given_options([]) == {}
+
+
+def test_a_report_keeps_the_options_of_its_probes_and_an_older_one_has_none(tmp_path):
+    module = nn.GRU(1, 2, batch_first=True)
+    asked = {"horizon": 8, "level": "quick", "queries": ["impulse"]}
+    made = memaudit.scan(module, probes=["spectrum"], **asked, **{"spectrum.trajectory": 64})
+    made.save(tmp_path / "x.json")
+    kept = memaudit.Report.load(tmp_path / "x.json")
+    assert kept.settings["probe_options"] == {"spectrum.trajectory": 64}
+    plain = memaudit.scan(module, probes=["spectrum"], **asked)
+    assert "probe_options" not in plain.settings

@@ -92,6 +92,8 @@ def value(fact: Any, digits: int = 4) -> str:
         return "yes" if fact else "no"
     if isinstance(fact, float):
         return "infinite" if math.isinf(fact) else f"{fact:.{digits}g}"
+    if isinstance(fact, dict):
+        return ", ".join(f"{clean(name)} {value(item, digits)}" for name, item in fact.items())
     if isinstance(fact, list | tuple):
         return ", ".join(value(item, digits) for item in fact)
     return f"{fact:,}" if isinstance(fact, int) and fact >= LARGE else clean(fact)

@@ -17,6 +17,8 @@ USUAL: dict[str, Any] = {
     **{"normalization": "iatn", "amplitudes": None, "epsilon": 1e-3, "baseline": "zero"},
     "words": None,
 }
+#: Where the value of an option is cut: lists of numbers are long.
+LONGEST = 1000
 CHOSEN: dict[str, tuple[str, ...]] = {"queries": DEFAULT_QUERIES, "probes": DEFAULT_PROBES}
 
 
@@ -26,8 +28,9 @@ def command(report: Report) -> str:
     Options of the adapter are in the notes of the report.
     """
     settings, who = report.settings, report.subject
-    if who.adapter == "wrap" or (not who.sha256 and who.source.isidentifier()):
-        return _call(report)
+    own, options = _in_python(report), _options(report)
+    if own or any("<" in str(value) for value in options.values()):
+        return _call(report, "model" if own else clean(repr(who.source)), options)
     words = ["memaudit", "scan", clean(who.source)]
     for key in ("horizon", "seed"):
         words += [f"--{key}", clean(settings[key])] if key in settings else []
@@ -37,20 +40,29 @@ def command(report: Report) -> str:
         words.append("--trust-remote-code")
     for key, option in (("queries", "--query"), ("probes", "--probe")):
         words += [word for name in _chosen(report, key) for word in (option, clean(name))]
-    for key, value in _unusual(report).items():
-        text = value if isinstance(value, str) else json.dumps(value, default=str)
-        words += ["--set", clean(f"{key}={text}")]
+    for key, value in {**_unusual(report), **options}.items():
+        words += ["--set", clean(f"{key}={_text(value)}", limit=LONGEST)]
     return shlex.join([*words, "--dtype", clean(who.dtype)])
 
 
-def _call(report: Report) -> str:
-    """`memaudit.scan(…)` of a module or function that no file holds."""
+def _in_python(report: Report) -> bool:
+    """Whether no file holds what was measured."""
+    who = report.subject
+    return who.adapter == "wrap" or (not who.sha256 and who.source.isidentifier())
+
+
+def _call(report: Report, source: str, options: dict[str, Any]) -> str:
+    """`memaudit.scan(…)` of a module or function, or with an option that is one."""
     keys = ("horizon", "seed", "level")
     given = {key: report.settings[key] for key in keys if key in report.settings}
     given |= {key: list(names) for key in CHOSEN if (names := _chosen(report, key))}
     given |= _unusual(report)
-    options = "".join(f", {clean(key)}={clean(repr(value))}" for key, value in given.items())
-    return f"memaudit.scan(model{options})"
+    words = [f"{clean(key)}={clean(repr(value))}" for key, value in given.items()]
+    if source != "model":
+        words.append(f"dtype={clean(repr(report.subject.dtype))}")
+    told = (f"{clean(repr(key))}: {clean(_word(value))}" for key, value in options.items())
+    words += [f"**{{{', '.join(told)}}}"] if options else []
+    return f"memaudit.scan({', '.join([source, *words])})"
 
 
 def _chosen(report: Report, key: str) -> tuple[str, ...]:
@@ -61,3 +73,25 @@ def _chosen(report: Report, key: str) -> tuple[str, ...]:
 def _unusual(report: Report) -> dict[str, Any]:
     settings = report.settings
     return {key: settings[key] for key, usual in USUAL.items() if settings.get(key, usual) != usual}
+
+
+def _options(report: Report) -> dict[str, Any]:
+    """Options of probes; files from before there were any have none."""
+    found = report.settings.get("probe_options")
+    return found if isinstance(found, dict) else {}
+
+
+def _word(value: Any) -> str:
+    """A value as Python writes it; <function> stands for what only its owner has."""
+    return value if isinstance(value, str) and value.startswith("<") else repr(value)
+
+
+def _text(value: Any) -> str:
+    """A value as `--set` reads it: JSON, or a text that is no JSON as it is."""
+    if not isinstance(value, str):
+        return json.dumps(value, default=str)
+    try:
+        json.loads(value)
+    except ValueError:
+        return value
+    return json.dumps(value)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
+from itertools import pairwise
+
 import pytest
 from markdown_it import MarkdownIt
 
+from memaudit.cli.settings import parse_settings
 from memaudit.reports.markdown import Markdown
 from memaudit.reports.markdown_text import escaped, paragraph
 from memaudit.reports.reproduction import command
@@ -159,3 +163,33 @@ def test_what_lives_in_python_is_called_there():
     module = report(subject=identity(source="GRU"), settings={**settings, "baseline": "natural"})
     assert command(module).endswith("queries=['impulse'], baseline='natural')")
     assert command(report(subject=identity(source="GRU", sha256="ab"))).startswith("memaudit scan")
+
+
+OPTIONS = {"recall.lags": 16, "stability.ball": "max-abs", "precision.formats": ["bf16", "a b"]}
+
+
+def test_the_command_gives_probes_their_options():
+    settings = {"probes": ["recall"], "probe_options": {**OPTIONS, "recall.rounding": "16"}}
+    line = command(report(settings=settings))
+    assert line == (
+        "memaudit scan demo:lstm --probe recall --set recall.lags=16 --set stability.ball=max-abs "
+        '--set \'precision.formats=["bf16", "a b"]\' --set \'recall.rounding="16"\' '
+        "--dtype float64"
+    )
+    given = shlex.split(line)
+    told = [after for before, after in pairwise(given) if before == "--set"]
+    assert parse_settings(told) == settings["probe_options"]
+
+
+def test_an_option_that_only_python_gives_makes_it_a_call():
+    settings = {"probes": ["stability"], "probe_options": {"stability.target": "<function>"}}
+    made = report(subject=identity(source="my model"), settings=settings)
+    assert command(made) == (
+        "memaudit.scan('my model', probes=['stability'], dtype='float64', "
+        "**{'stability.target': <function>})"
+    )
+
+
+def test_hostile_options_of_a_file_are_quoted():
+    settings = {"probe_options": {"a b; rm": "x\n$(y)"}}
+    assert "--set 'a b; rm=x $(y)'" in command(report(settings=settings))

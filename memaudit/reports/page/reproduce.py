@@ -55,6 +55,8 @@ def _pairs(title: str, facts: Mapping[str, Any], detail: Detail) -> Table | None
 
 
 def _word(value: Any) -> str:
+    if isinstance(value, dict):
+        value = [f"{name} {item}" for name, item in value.items()]
     if isinstance(value, list | tuple):
         return clean(", ".join(map(str, value)), limit=600)
     return clean(value, limit=600)
