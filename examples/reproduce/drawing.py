@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#888888")
 #: Inches of one panel, and dots in an inch.
 WIDTH, HEIGHT, DOTS = 4.6, 3.3, 100
+#: What is drawn: margins and ticks lie beyond both ends of the data, those of logarithmic axes by
+#: decades, and overflow where that leaves the range of float64. Unstable models reach 1e300.
+LEAST, MOST = 1e-30, 1e30
 
 
 def panels(*titles: str) -> tuple[Figure, list[Axes]]:
@@ -43,18 +47,39 @@ def lines(
     logs: str = "",
     **style: Any,
 ) -> None:
-    """Draw named curves with their legend; `logs` names the axes that are logarithmic ("xy")."""
+    """Draw named curves with their legend; `logs` names the axes that are logarithmic ("xy").
+
+    What cannot be shown is left out or moved to the end of what can, see `drawable`.
+    """
     for name, (at, values) in curves.items():
-        axes.plot(at, values, label=name, linewidth=1.4, **style)
-    if "x" in logs:
-        axes.set_xscale("log")
-    if "y" in logs:
-        axes.set_yscale("log")
+        kept = drawable(at, values, logs)
+        axes.plot(*kept, label=name, linewidth=1.4, **style)
+    # A logarithmic axis on which nothing is shown cannot be saved.
+    shown = bool(axes.lines) and np.isfinite(axes.dataLim.minpos).all()
+    axes.set(xscale="log" if shown and "x" in logs else axes.get_xscale())
+    axes.set(yscale="log" if shown and "y" in logs else axes.get_yscale())
     axes.set_xlabel(x, fontsize=9)
     axes.set_ylabel(y, fontsize=9)
     axes.tick_params(labelsize=8)
     if len(curves) > 1 or any(curves):
         axes.legend(fontsize=7)
+
+
+def drawable(
+    at: Sequence[float], values: Sequence[float], logs: str = ""
+) -> tuple[np.ndarray, np.ndarray]:
+    """A curve with gaps where it is not finite, or not positive on a logarithmic axis.
+
+    Everything else is moved between LEAST and MOST; a curve of nothing but gaps is empty.
+    """
+    both = {"x": np.array(at, dtype=float), "y": np.array(values, dtype=float)}
+    for name, numbers in both.items():
+        numbers[~np.isfinite(numbers)] = np.nan
+        if name in logs:
+            numbers[numbers <= 0.0] = np.nan
+        np.clip(numbers, LEAST if name in logs else -MOST, MOST, out=numbers)
+    seen = ~(np.isnan(both["x"]) | np.isnan(both["y"]))
+    return (both["x"], both["y"]) if seen.any() else (np.empty(0), np.empty(0))
 
 
 def save(figure: Figure, path: Path) -> None:
