@@ -52,7 +52,8 @@ class Outcome:
     `holds` says whether the claim was seen to hold at the settings of this run, `reason` is the
     evidence in a sentence or two. `scaled` is empty when the settings are the paper's, or do not
     matter; else it says what was made smaller, and the verdict is SCALED DOWN, never HOLDS.
-    `errata` is what is known to be wrong in the paper, where that explains the result.
+    `errata` is what is known to be wrong in the paper. `explained` says that it is the reason why
+    the claim does not hold: the criterion that fails is the erratum itself.
     """
 
     holds: bool
@@ -62,6 +63,7 @@ class Outcome:
     figure: Figure
     scaled: str = ""
     errata: str = ""
+    explained: bool = False
 
     @property
     def verdict(self) -> Verdict:
