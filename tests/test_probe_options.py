@@ -237,7 +237,7 @@ def test_options_that_are_not_the_usual_ones_are_told_as_json():
 
 def test_a_report_keeps_the_options_of_its_probes_and_an_older_one_has_none(tmp_path):
     module = nn.GRU(1, 2, batch_first=True)
-    asked = {"horizon": 8, "level": "quick", "queries": ["impulse"]}
+    asked: dict[str, Any] = {"horizon": 8, "level": "quick", "queries": ["impulse"]}
     made = memaudit.scan(module, probes=["spectrum"], **asked, **{"spectrum.trajectory": 64})
     made.save(tmp_path / "x.json")
     kept = memaudit.Report.load(tmp_path / "x.json")

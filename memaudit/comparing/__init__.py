@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 #: The parts of a report that an audit may be asked for.
 SECTIONS = (
     *("memory", "assumptions", "spectrum", "closed_form", "stability", "precision", "gradient"),
+    "recall",
 )
 SUBJECT = (
     *("source", "adapter", "family", "description", "parameters", "coverage", "dtype", "device"),

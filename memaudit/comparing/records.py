@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from memaudit.comparing.matching import Told
 from memaudit.numerics.format_harm import harms
 from memaudit.reports import wording
-from memaudit.results import Precision, Report, Stability
+from memaudit.results import Precision, Recall, Report, Stability
 
 if TYPE_CHECKING:
-    from memaudit.results import Gradient, PerturbationCurve, Rounding, Spectrum
+    from memaudit.results import Decoding, Gradient, PerturbationCurve, Rounding, Spectrum
 
 Tell = Callable[[Report], Iterator[Told]]
 
@@ -91,6 +91,25 @@ def _ratios(item: Gradient) -> dict[str, Any]:
     }
 
 
+def _recall(report: Report) -> Iterator[Told]:
+    if not isinstance(report.recall, Recall):
+        return
+    for part in (report.recall, *report.recall.others):
+        for item in part.decodings:
+            yield Told(item.state, part.where, _read(item))
+
+
+def _read(item: Decoding) -> dict[str, Any]:
+    return {
+        "capacity": item.capacity,
+        "half": item.half,
+        "numbers": item.numbers,
+        "inputs": item.inputs,
+        "lags": len(item.values),
+        "status": str(item.status.value),
+    }
+
+
 def _assumptions(report: Report) -> Iterator[Told]:
     for item in report.assumptions:
         # Residuals of what holds are rounding, which no two machines share.
@@ -106,5 +125,6 @@ TOLD: dict[str, Tell] = {
     "stability": _stability,
     "precision": _precision,
     "gradient": _gradient,
+    "recall": _recall,
     "assumptions": _assumptions,
 }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memaudit.metrics.curves import curve_numbers
+from memaudit.results import Recall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,6 +28,7 @@ COLUMNS: dict[str, type] = {
     "time_scale": float,  # steps, infinite on the boundary and beyond it
     "slowest": float,  # largest |eigenvalue|
     "lyapunov": float,
+    "capacity": float,  # past inputs that the state tells; of the model, the most of a state
 }
 #: Those of every query, behind its name: `impulse_horizon`.
 QUERY_COLUMNS: dict[str, type] = {
@@ -69,21 +71,36 @@ def _model(report: Report) -> dict[str, Any]:
         "parameters": subject.parameters,
         "modes": sum(item.count for item in report.spectrum) or None,
         "lyapunov": max(exponents, default=None),
+        "capacity": report.recall.capacity if isinstance(report.recall, Recall) else None,
         **_memory(report.memory),
     }
 
 
 def _layers(report: Report) -> Iterator[dict[str, Any]]:
-    known = _recurrences(report)
+    known, held = _recurrences(report), _capacities(report.recall)
     told: set[tuple[str, str]] = set()
     for layer, curves in report.layers.items():
         inside = [key for key in known if _inside(key, layer, whole=report.subject.whole)]
         told |= set(inside)
         for key in inside or [("", "")]:
-            yield {"row": "layer", "layer": layer, **known.get(key, {}), **_memory(curves)}
+            found = {"capacity": held.get(layer), **known.get(key, {}), **_memory(curves)}
+            yield {"row": "layer", "layer": layer, **found}
     for key, numbers in known.items():
         if key not in told:
-            yield {"row": "layer", "layer": key[0] or key[1], **numbers}
+            layer = key[0] or key[1]
+            yield {"row": "layer", "layer": layer, "capacity": held.get(layer), **numbers}
+
+
+def _capacities(recall: Any) -> dict[str, float]:
+    """The most that a state tells, by the layer or part of a host that it belongs to."""
+    found: dict[str, float] = {}
+    if isinstance(recall, Recall):
+        for part in (recall, *recall.others):
+            for item in part.decodings:
+                if item.capacity is not None:
+                    place = part.where or item.state
+                    found[place] = max(item.capacity, found.get(place, 0.0))
+    return found
 
 
 def _recurrences(report: Report) -> dict[tuple[str, str], dict[str, Any]]:

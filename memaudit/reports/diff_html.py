@@ -131,7 +131,7 @@ def _layers(
 def _weights(
     difference: Difference, before: Report, after: Report, detail: Detail
 ) -> Section | None:
-    names = ("spectrum", "stability", "precision", "gradient", "assumptions")
+    names = ("spectrum", "stability", "precision", "gradient", "recall", "assumptions")
     tables = [changes_table(name, difference, detail) for name in names]
     figure = stability_figure(before.stability, after.stability)
     blocks = [*tables, None if figure is None else figure.markup()]

@@ -102,6 +102,15 @@ SECTIONS = (
         ),
     ),
     Section(
+        *("recall", "Recall", "state", "states"),
+        (
+            column("capacity", "capacity"),
+            column("numbers", "numbers"),
+            column("half", "half"),
+            *(column(name, name, always=False) for name in ("inputs", "lags")),
+        ),
+    ),
+    Section(
         *("assumptions", "Assumptions", "assumption", "assumptions"),
         (column("verdict", "verdict"), column("residual", "residual")),
     ),

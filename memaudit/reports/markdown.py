@@ -12,7 +12,7 @@ from memaudit.reports import wording
 from memaudit.reports.markdown_text import escaped, paragraph, table
 from memaudit.reports.reproduction import command
 from memaudit.reports.summary import PARTIAL, percent
-from memaudit.results import Precision, Stability, Status
+from memaudit.results import Precision, Recall, Stability, Status
 
 if TYPE_CHECKING:
     from memaudit.results import Curve, Finding, Report
@@ -129,6 +129,8 @@ def _moved(report: Report) -> list[list[str]]:
         if gradient.recommended:
             form = f"{escaped(gradient.recommended)} (now {escaped(gradient.current)})"
             told.append(f"- Form for fine-tuning {escaped(gradient.layer)}: {form}")
+    if isinstance(report.recall, Recall) and report.recall.capacity is not None:
+        told.append(f"- Memory capacity of a state: {report.recall.capacity:.4g} past inputs")
     return [told] if told else []
 
 

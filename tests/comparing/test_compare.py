@@ -23,6 +23,7 @@ from tests.reports.handmade import (
     power_law,
     report,
 )
+from tests.reports.test_recall_table import sample as recall
 
 
 def finding(code: str = "MA201", message: str = "margin 1e-05", **changes) -> Finding:
@@ -37,6 +38,7 @@ def full(**changes) -> Report:
         "stability": stability(),
         "precision": precision(),
         "gradient": gradients(),
+        "recall": recall(),
         "assumptions": (assumption("causal", True), assumption("linear", False)),
         "findings": (finding(), finding("MA106", "beyond 512", where="")),
         "layers": {"layers.0": {"impulse": curve("impulse")}},
@@ -228,3 +230,20 @@ def test_another_machine_is_no_change_of_the_model():
     found = compare(report(curve()), other)
     assert not found.changed
     assert set(found.environment.differing) == {"python", "memaudit"}
+
+
+def test_the_capacity_of_every_state_is_told_before_and_after():
+    before = recall()
+    first, *rest = before.decodings
+    after = replace(before, decodings=(replace(first, capacity=9.5), *rest))
+    found = compare(report(recall=before), report(recall=after))
+    change = only(found.recall)
+    assert (change.name, change.differing) == ("gru", ("capacity",))
+    assert (change.before["capacity"], change.after["capacity"]) == (13.53, 9.5)
+    assert [c.name for c in found.recall] == ["gru", "layer", "lost"]
+
+
+def test_recall_that_one_report_lacks_is_named_as_a_section():
+    found = compare(report(), report(recall=recall()))
+    assert found.recall == ()
+    assert "recall" in found.sections.differing

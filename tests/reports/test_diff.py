@@ -11,10 +11,12 @@ from rich.console import Console
 from memaudit.comparing import compare
 from memaudit.findings.judge import judge
 from memaudit.reports.diff import diff_page, diff_text, verdict_line
+from memaudit.reports.diff_html import diff_html
 from memaudit.results import Finding, Report, Status
 from memaudit.testing.moved_samples import gradients, precision, stability
 from tests.findings.spectral_evidence import modes
 from tests.reports.handmade import curve, identity, of_kind, power_law, report
+from tests.reports.test_recall_table import sample as recall
 
 LAYERS = tuple(modes(0.5 + 0.01 * k, layer=f"layers.{k}") for k in range(13))
 BEFORE = report(curve(), curve("impulse"), spectrum=LAYERS)
@@ -170,3 +172,25 @@ def test_foreign_text_cannot_colour_the_page():
 def test_the_last_line_counts_what_changed():
     assert verdict_line(compare(BEFORE, BEFORE)) == "no change"
     assert verdict_line(compare(BEFORE, AFTER)) == PAGE.splitlines()[-1]
+
+
+RECALL = """\
+Recall
+state capacity numbers half
+───────────────────────────
+gru   13.53    32      2
+->    9.5              1
+2 states unchanged
+"""
+
+
+def test_capacities_stand_side_by_side():
+    first, *rest = recall().decodings
+    moved = replace(recall(), decodings=(replace(first, capacity=9.5, half=1), *rest))
+    before, after = report(curve(), recall=recall()), report(curve(), recall=moved)
+    difference = compare(before, after)
+    assert RECALL in diff_text(difference)
+    assert verdict_line(difference) == "changed: 1 of 3 states"
+    page = diff_html(difference, before, after)
+    assert "Recall: 2 states unchanged" in page
+    assert '<span class="before">13.53</span> → <span class="change">9.5</span>' in page

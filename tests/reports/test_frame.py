@@ -15,6 +15,7 @@ from memaudit.numerics.spectra import spectrum
 from memaudit.results import Recurrence
 from memaudit.testing import sample_reports
 from tests.reports.handmade import curve, identity, power_law, report
+from tests.reports.test_recall_table import sample as recall
 
 
 def modes(layer: str, *, where: str = "", slowest: float = 0.9):
@@ -150,3 +151,15 @@ def test_without_pandas_the_error_says_what_to_install_and_rows_still_work(monke
         made.frame()
     assert caught.value.hint == 'pip install "memaudit[frame]"'
     assert len(made.rows()) == 1
+
+
+def test_the_capacity_of_a_state_stands_in_the_row_of_its_layer():
+    held = recall()
+    first, second, _ = held.decodings
+    named = (replace(first, state="layers.0"), replace(second, state="elsewhere"))
+    table = replace(deep(), recall=replace(held, decodings=named)).frame()
+    assert list(table["capacity"].fillna(-1)) == [13.53, 13.53, -1, -1]
+    inside = replace(held, where="layers.1")
+    rows = replace(deep(), recall=inside).rows()
+    assert [row["capacity"] for row in rows] == [13.53, None, 13.53, None]
+    assert deep().frame()["capacity"].isna().all()

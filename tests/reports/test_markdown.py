@@ -16,6 +16,7 @@ from memaudit.testing import sample_reports
 from memaudit.testing.report_format import HOSTILE, NAMES, everywhere
 from tests.findings.spectral_evidence import modes
 from tests.reports.handmade import curve, identity, report
+from tests.reports.handmade_page import recall
 from tests.reports.samples_told import cut_short, told
 
 TOLD = """\
@@ -87,6 +88,12 @@ def test_many_layers_are_cut():
     text = Markdown().render(report(curve(), spectrum=(modes(0.9),) * 24))
     assert text.count("| layers.0 |") == 12
     assert "… and 12 more layers." in text
+
+
+def test_the_capacity_of_a_state_is_told():
+    most = recall().capacity
+    text = Markdown().render(report(curve(), recall=recall()))
+    assert f"\n- Memory capacity of a state: {most:.4g} past inputs\n" in text
 
 
 def kinds(text: str) -> list[str]:
