@@ -17,16 +17,18 @@ from memaudit.students import fitted
 TARGET = "poly:1.1"
 SIZES = (2, 4, 6, 8, 14)
 BETAS = tuple(5e-4 * 2.0**k for k in range(21))
-#: Beyond this the slowest mode of the largest fit is seen to decay (318 steps), as in I-F1.
-STEPS = 400
+#: The paper looks at 100 steps; beyond 318 the slowest mode of the largest fit is seen to decay.
+PAPER_STEPS, STEPS = 100, 400
 #: The paper draws 10 moves; E is a supremum, and more draws come closer to it.
 DRAWS, MORE, SEEDS = 10, 60, 5
 
 
-def family(reparam: str, *, draws: int, seed: int, group: str = "all") -> FamilyReport:
+def family(
+    reparam: str, *, draws: int, seed: int, group: str = "all", steps: int = STEPS
+) -> FamilyReport:
     """E_m(beta) of the least-squares fits behind a form."""
     members = [
-        memaudit.wrap(fitted(TARGET, m, steps=STEPS, reparam=reparam), input_size=1) for m in SIZES
+        memaudit.wrap(fitted(TARGET, m, steps=steps, reparam=reparam), input_size=1) for m in SIZES
     ]
     return memaudit.family(
         members,
@@ -34,7 +36,7 @@ def family(reparam: str, *, draws: int, seed: int, group: str = "all") -> Family
         betas=BETAS,
         draws=draws,
         ascent=0,
-        steps=STEPS,
+        steps=steps,
         norm="sup",
         group=group,
         seed=seed,
@@ -51,8 +53,9 @@ def kernel_error(reparam: str) -> float:
 
 def run(effort: Effort) -> Outcome:
     """Both panels with the free weights beside them, by many draws and by the paper's ten."""
-    reports, tallies, numbers = {}, {}, []
+    reports, tallies, papers, numbers = {}, {}, {}, []
     for done, form in enumerate(("exp", "softplus", "direct")):
+        papers[form] = family(form, draws=DRAWS, seed=effort.seed, steps=PAPER_STEPS)
         reports[form] = family(form, draws=MORE, seed=effort.seed)
         seeds = range(effort.seed, effort.seed + SEEDS)
         tallies[form] = Counter(family(form, draws=DRAWS, seed=seed).verdict for seed in seeds)
@@ -62,6 +65,7 @@ def run(effort: Effort) -> Outcome:
             Number(f"{form}: all weights moved, {MORE} draws", reports[form].verdict),
             Number(f"{form}: recurrent weights moved, {MORE} draws", alone),
             Number(f"{form}: all weights, {DRAWS} draws, of {SEEDS} seeds", told),
+            Number(f"{form}: {DRAWS} draws, {PAPER_STEPS} steps (the paper)", papers[form].verdict),
             Number(f"{form}: E(0) of m = 14 over lags 1 to 100", kernel_error(form)),
         ]
         effort.tick(done + 1, 3)
@@ -73,6 +77,10 @@ def run(effort: Effort) -> Outcome:
         numbers=tuple(numbers),
         settings=_settings(),
         figure=_figure(reports),
+        # More of both, not less; but the claim is not shown at the settings of the paper.
+        scaled=f"judged over {STEPS} steps instead of {PAPER_STEPS} and by {MORE} draws instead of "
+        f"{DRAWS}; with the paper's 100 and 10 "
+        + ", ".join(f"{form} is {r.verdict} ({r.reason})" for form, r in papers.items()),
     )
 
 
