@@ -43,7 +43,8 @@ def run(effort: Effort) -> Outcome:
     still, control = audit(identity), audit(delay)
     answer, moved = changed_start()
     kinds = {name: curve.decay.kind for name, curve in still.items()}
-    largest = max(float(curve.values.max()) for curve in still.values())
+    # At lag 0 the answer is the input itself: no memory, but the present.
+    largest = max(float(curve.values[curve.lags >= 1].max()) for curve in still.values())
     heard = {name: curve.decay.kind for name, curve in control.items()}
     lags = torch.arange(1, LAGS + 1)
     slope = float((answer[-1] / answer[0]).log() / (lags[-1] / lags[0]).log())
@@ -61,7 +62,7 @@ def run(effort: Effort) -> Outcome:
         f"{', '.join(f'{q}: {k}' for q, k in kinds.items())}; a delay of one step is heard "
         f"({', '.join(f'{q}: {k}' for q, k in heard.items())})",
         numbers=(
-            Number("largest memory of the identity", largest, 0.0),
+            Number("largest memory of the identity, lags from 1 on", largest, 0.0),
             Number("change of y_t, t > 0, when x_0 changes by 1", float(moved.max()), 0.0),
             Number("exponent of the answer to 1/t", slope, -1.0),
             *(Number(f"verdict, {q}", k, "memoryless") for q, k in kinds.items()),

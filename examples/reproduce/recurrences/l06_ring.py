@@ -97,7 +97,10 @@ def _figure(kept: dict[str, Tensor]) -> Figure:
         some = kept[name][:1500]
         plane.plot(some.real, some.imag, ".", markersize=2, label=name)
     plane.set_aspect("equal")
-    plane.legend(fontsize=7, loc="upper right")
+    plane.set_xlabel("real part", fontsize=9)
+    plane.set_ylabel("imaginary part", fontsize=9)
+    plane.tick_params(labelsize=8)
+    plane.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5), markerscale=4)
     curves = {}
     for (name, modes), radii in zip(kept.items(), RINGS, strict=True):
         ordered = shares(modes, radii)[0].sort().values[::500]

@@ -106,7 +106,7 @@ def run(effort: Effort) -> Outcome:
         numbers=tuple(numbers),
         settings=_settings(plan),
         figure=_figure(found),
-        scaled=effort.pick(quick="batches of 128 instead of 512", full=""),
+        scaled=_scaled(plan, full) if effort.quick else "",
     )
 
 
@@ -122,6 +122,14 @@ def _reason(
         f"{error['direct'][-1]:.1g}, {error['softplus'][-1]:.2g} and {error['s4'][-1]:.2g}. "
         f"Crossings that shift left, the paper's own sign, are seen with {told} seeds: after 300 "
         "updates E(0) does not always fall with m, and curves that start in disorder do not cross"
+    )
+
+
+def _scaled(plan: Plan, full: Plan) -> str:
+    few, all_of = (", ".join(f"{n} ({k})" for k, n in p.seeds.items()) for p in (plan, full))
+    return (
+        f"batches of {plan.batch} instead of {full.batch}, sizes up to {plan.sizes[-1]} instead of "
+        f"{full.sizes[-1]}, and seeds {few} instead of {all_of}"
     )
 
 
