@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -58,12 +59,21 @@ def _fields(probe: type) -> dict[str, str]:
     """The options of a probe, as they are given to --set, with what they are otherwise."""
     known = fields(probe) if is_dataclass(probe) else ()
     named = [(f"{getattr(probe, 'name', '')}.{f.name}", f) for f in known if f.init]
-    return {name: f"default: {_default(f)}" for name, f in named}
+    means = getattr(probe, "options", None)
+    told = means if isinstance(means, Mapping) else {}
+    return {
+        name: f"{told[f.name]} (default: {_default(f)})"
+        if f.name in told
+        else f"default: {_default(f)}"
+        for name, f in named
+    }
 
 
 def _default(option: Field[Any]) -> str:
     value = "" if option.default is MISSING else option.default
-    return "left to the audit" if value is None or value == () else clean(value)
+    if isinstance(value, tuple):
+        value = ",".join(map(str, value)) or None
+    return "left to the audit" if value is None else clean(value)
 
 
 def clashes(kind: str) -> list[MachineError]:

@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
+from memaudit.catalog import BUILT_IN, DEFAULT_PROBES
 from memaudit.settings import LONGEST, SHORTEST
+
+ON_REQUEST = [name for name in BUILT_IN["probes"] if name not in DEFAULT_PROBES]
 
 SourceText = Annotated[
     str,
@@ -46,8 +49,8 @@ Probes = Annotated[
         metavar="NAME",
         envvar="MEMAUDIT_PROBE",
         show_envvar=False,
-        help="A measurement, instead of the default ones; may be repeated (default: assumptions, "
-        "spectrum, closed-form; on request: stability, precision, gradient).",
+        help="A measurement, instead of the default ones; may be repeated (default: "
+        f"{', '.join(DEFAULT_PROBES)}; on request: {', '.join(ON_REQUEST)}).",
     ),
 ]
 Adapter = Annotated[

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from memaudit import registry
 from memaudit.contracts import AbstractProbe
 from memaudit.errors import ArgumentError, clean
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from memaudit.contracts import AbstractSubject, Setting
     from memaudit.probes.gradient_loss import Task
     from memaudit.results import Gradient as Record
@@ -34,6 +36,13 @@ class Gradient(AbstractProbe):
     summary = "gradient over weight of every recurrence, and for every reparameterization"
     fills = "gradient"
     late = True
+
+    options: ClassVar[Mapping[str, str]] = {
+        "loss": "the task: synthetic",
+        "steps": "steps of its inputs",
+        "batch": "(inputs, targets) in its place, in Python only",
+        "loss_fn": "the loss of answers and targets, in Python only",
+    }
 
     loss: str = "synthetic"
     steps: int = 100

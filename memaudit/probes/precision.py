@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from memaudit.contracts import AbstractProbe, Tools
 from memaudit.errors import ArgumentError, clean, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from memaudit.contracts import AbstractSubject, Setting
     from memaudit.results import Precision as Record
@@ -30,6 +30,12 @@ class Precision(AbstractProbe):
     summary = "bf16, fp16, fp8, int8, int4 as moves of the weights: eigenvalues and memory after"
     fills = "precision"
     late = True
+
+    options: ClassVar[Mapping[str, str]] = {
+        "weights": "what is rounded: recurrent, all",
+        "formats": "number formats, as in bf16,int8",
+        "norm": "how errors are measured: sobolev, sup, l1, mse",
+    }
 
     weights: str = "recurrent"
     formats: str | tuple[str, ...] | None = ()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from memaudit import registry
 from memaudit.contracts import AbstractProbe, Tools
 from memaudit.errors import ArgumentError, clean, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from memaudit.contracts import AbstractSubject, Setting
     from memaudit.results import Decoding, LinearRecall
@@ -38,6 +38,13 @@ class Recall(AbstractProbe):
     summary = "past inputs read back from the state: R^2 by lag, memory capacity, cond(V)"
     fills = "recall"
     late = True
+
+    options: ClassVar[Mapping[str, str]] = {
+        "lags": "past inputs to look for, as many as the horizon unless given",
+        "components": "numbers of Haar functions that inputs are made of, as in 4,8,16",
+        "scale": "standard deviation of the inputs",
+        "rounding": "dtype that rounds the state: auto, float64, float32, float16, bfloat16",
+    }
 
     lags: int | None = None
     components: int | str | tuple[int, ...] = (4, 8, 16, 32, 64)

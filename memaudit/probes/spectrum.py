@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from memaudit.contracts import AbstractProbe
 from memaudit.errors import ArgumentError, clean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import torch
 
@@ -37,6 +37,10 @@ class Spectrum(AbstractProbe):
     name = "spectrum"
     summary = "eigenvalues of every recurrent layer, their margin and time scale"
     fills = "spectrum"
+
+    options: ClassVar[Mapping[str, str]] = {
+        "trajectory": "steps of the trajectory of a nonlinear cell",
+    }
 
     trajectory: int = 256
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from memaudit.contracts import AbstractProbe, Tools
 from memaudit.errors import ArgumentError, clean, nearest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from memaudit.contracts import AbstractSubject, Setting
     from memaudit.probes.stability_curve import Effort
     from memaudit.probes.stability_trial import Trial
@@ -48,6 +50,19 @@ class Stability(AbstractProbe):
     summary = "E(beta): error under moved weights by group, and the stability radius"
     fills = "stability"
     late = True
+
+    options: ClassVar[Mapping[str, str]] = {
+        "ball": "how moves are measured: spectral, frobenius, max-abs",
+        "norm": "how errors are measured: sobolev, sup, l1, mse",
+        "group": "weights that move: recurrent, input, readout, all",
+        "betas": "sizes of the moves",
+        "draws": "random moves of every size",
+        "ascent": "steps of gradient ascent, 0 for none",
+        "steps": "steps of the inputs",
+        "tol": "growth of the error that is tolerated, as a share of it",
+        "atol": "error that is tolerated, as a share of the answers",
+        "target": "a function to hold the answers against, in Python only",
+    }
 
     ball: str | tuple[str, ...] = "spectral"
     norm: str = "sobolev"

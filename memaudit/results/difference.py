@@ -82,8 +82,8 @@ class Difference:
 
     `memory` has a change per query, `layers` per query and layer, `spectrum` and `gradient` per
     recurrent layer, `stability` per group of weights and ball, `precision` per number format,
-    `recall` per state, `findings` per code and place. `sections` tells which parts each of the reports has at all:
-    what only one of them measured is in none of the others.
+    `recall` per state, `findings` per code and place. `sections` tells which parts each of the
+    reports has at all: what only one of them measured is in none of the others.
 
     Law: with the reports in the other order it is `mirrored`, to the last bit; of a report and
     itself nothing is `changed`.

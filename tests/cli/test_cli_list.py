@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from memaudit import registry
 from memaudit.catalog import BUILT_IN, DEMOS
 from memaudit.cli import main
-from memaudit.cli.inventory import rows
+from memaudit.cli.inventory import options_of, rows
 
 
 @pytest.fixture
@@ -52,6 +54,23 @@ def test_a_kind_and_a_wildcard_narrow_the_list(capsys):
     assert "heaviside" in out
     assert "impulse" not in out
     assert "findings" not in out
+
+
+@pytest.mark.parametrize("name", BUILT_IN["probes"])
+def test_every_option_of_a_probe_is_told_in_a_line(name):
+    probe = registry.load(registry.find("probes", name))
+    known = [f.name for f in fields(probe) if f.init]
+    assert list(getattr(probe, "options", {})) == known
+    told = options_of("probes", name)[name]
+    assert list(told) == [f"{name}.{option}" for option in known]
+    assert all(re.fullmatch(r"\S.* \(default: .+\)", words) for words in told.values())
+
+
+@pytest.mark.parametrize("command", ["scan", "card"])
+def test_the_help_names_every_probe(command, capsys):
+    assert main([command, "--help"]) == 0
+    words = re.split(r"[\s,;().│|]+", capsys.readouterr().out)
+    assert set(BUILT_IN["probes"]) <= set(words)
 
 
 def test_no_match_is_said(capsys):
