@@ -61,7 +61,12 @@ def run(effort: Effort) -> Outcome:
             *_numbers(at),
             *(Number(f"{f}: test loss at length {shorter.length}", x) for f, x in other.items()),
         ),
-        settings={**long.settings(), "lr": LR, "seeds": list(_seeds(effort))},
+        settings={
+            **long.settings(),
+            "lr": LR,
+            "seeds": list(_seeds(effort)),
+            "the paper, perplexity of word pieces on WikiText-103": PRINTED,
+        },
         figure=_drawn(found.curves, at),
         scaled=language.scaled(effort, long),
     )
@@ -86,8 +91,8 @@ def _compared(at: dict[str, list[float]], *, holds: bool) -> str:
 def _numbers(at: dict[str, list[float]]) -> list[Number]:
     return [
         *(
-            Number(f"{form}: test perplexity", math.exp(min(700, mean(at[form]))), printed)
-            for form, printed in PRINTED.items()
+            Number(f"{form}: test perplexity for a byte", math.exp(min(700, mean(losses))))
+            for form, losses in at.items()
         ),
         *(Number(f"{form}: test loss, mean of {len(x)}", mean(x)) for form, x in at.items()),
         *(Number(f"{form}: test loss, deviation", _spread(x)) for form, x in at.items()),

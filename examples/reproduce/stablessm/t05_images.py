@@ -21,14 +21,17 @@ from examples.reproduce.stablessm.training import Batch, Recipe, train
 from memaudit_ssm.layers.s4d import S4D, S4DBlock
 from memaudit_ssm.models.stable import Projection, StableStack
 
-#: name → form, real part of all rates at the start, Tables 5 and 6 (CIFAR10) in percent.
+#: name → form, real part of all rates at the start, test accuracy of Table 5 in percent.
 FORMS = {
-    "best": ("best", -0.5, 99.3, 66.41),
-    "exp": ("exp", -0.5, 99.21, 65.87),
-    "softplus": ("softplus", -0.5, 99.19, 65.84),
-    "direct from -0.5": ("direct", -0.5, "diverged", "diverged"),
-    "direct from +0.5": ("direct", +0.5, "diverged", "diverged"),
+    "best": ("best", -0.5, 99.3),
+    "exp": ("exp", -0.5, 99.21),
+    "softplus": ("softplus", -0.5, 99.19),
+    # The tables do not say which start theirs had.
+    "direct from -0.5": ("direct", -0.5, 10.09),
+    "direct from +0.5": ("direct", +0.5, 10.09),
 }
+#: Table 6, which has no counterpart here.
+CIFAR10 = {"best": 66.41, "exp": 65.87, "softplus": 65.84, "direct": 9.736}
 STABLE = ("best", "exp", "softplus")
 CLASSES = 10
 #: A model has learned something when it is right three times as often as by chance; one that has
@@ -153,6 +156,8 @@ def run(effort: Effort) -> Outcome:
             "optimizer": "AdamW, half a cosine",
             "best": "-1 / (w² + 0.1), as in the public code",
             "seeds": list(seeds),
+            "the paper, on CIFAR10": CIFAR10,
+            "the paper, losses of direct": "diverged on MNIST and on CIFAR10",
         },
         figure=_drawn(found),
         scaled=_scaled(effort, setting),
@@ -186,9 +191,10 @@ def _told(found: Scores) -> str:
 
 
 def _numbers(found: Scores) -> Iterator[Number]:
-    for (which, name), form in itertools.product(enumerate(_sets(found)), FORMS):
+    for name, form in itertools.product(_sets(found), FORMS):
         runs = found[name, form]
-        yield Number(f"{name}, {form}: accuracy", _mean(runs), FORMS[form][2 + which])
+        printed = FORMS[form][2] if name == "MNIST" else None
+        yield Number(f"{name}, {form}: accuracy", _mean(runs), printed)
         yield Number(f"{name}, {form}: diverged of {len(runs)}", _lost(runs))
 
 
