@@ -140,9 +140,8 @@ def _numbers(worst: float, met: Meeting, kinds: list[str]) -> tuple[Number, ...]
         Number("kinds of decay", ", ".join(kinds), "exponential"),
         # d/dt log(t exp(lambda t)) = lambda + 1/t: over a finite window the slope is less steep.
         Number(
-            "rate measured at equal rates (lambda + 1/t, so below |lambda| in any finite window)",
+            f"rate measured at equal rates of {-RATE:g} (slope of t·exp(lambda t): |lambda| - 1/t)",
             float(met.equal.decay.rate or 0.0) / STEP,
-            -RATE,
         ),
     )
 
