@@ -65,11 +65,16 @@ def run(effort: Effort) -> Outcome:
     # A run that ends at its cap counts with the cap: at least so many.
     factors = [(one["polynomial"] or one["cap"]) / one["exponential"] for one in found]
     told = ", ".join(f"{factor:.2g}" for factor in factors[:3])
+    # The loss at which the paper stops; a goal that is its own minimum would be reached always.
+    reached = sum(one["goal"] <= GOAL for one in found[:3])
+    lowest = ", ".join(f"{one['goal']:.1e}" for one in found[:3])
     return Outcome(
-        holds=min(factors[:3]) >= LEAST_TIMES,
-        reason=f"to the loss that e^-t reaches within {FEW} epochs, (t+1)^-1.5 takes {told} times "
-        f"as many updates in three seeds (the paper: about {TIMES}), and {factors[-1]:.2g} times "
-        "as many where training sees t <= 10; the criterion is ten times in every seed",
+        holds=reached == 3 and min(factors[:3]) >= LEAST_TIMES,
+        reason=f"e^-t is at {lowest} at best within {FEW} epochs, at the paper's {GOAL:g} in "
+        f"{reached} of three seeds; to that loss (t+1)^-1.5 takes {told} times "
+        f"as many updates (the paper: about {TIMES}), and {factors[-1]:.2g} times "
+        f"as many where training sees t <= 10; the criterion is {GOAL:g} and {LEAST_TIMES} times, "
+        "both in every seed",
         numbers=tuple(numbers),
         settings={
             "student": f"tanh RNN, m = {size}",
@@ -85,11 +90,13 @@ def run(effort: Effort) -> Outcome:
 
 
 def _numbers(name: str, one: dict[str, Any]) -> list[Number]:
+    # The paper counts epochs to its own goal.
+    few, many = (FEW, EPOCHS) if one["goal"] <= GOAL else (None, None)
     late = f"> {one['cap'] / EPOCH:g}" if one["polynomial"] is None else one["polynomial"] / EPOCH
     return [
         Number(f"{name}: lowest loss of e^-t in {FEW} epochs", one["goal"], GOAL),
-        Number(f"{name}: its epoch", one["exponential"] / EPOCH, FEW),
-        Number(f"{name}: epochs of (t+1)^-1.5 to that loss", late, EPOCHS),
+        Number(f"{name}: its epoch", one["exponential"] / EPOCH, few),
+        Number(f"{name}: epochs of (t+1)^-1.5 to that loss", late, many),
     ]
 
 
