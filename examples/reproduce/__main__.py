@@ -2,98 +2,104 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from examples.reproduce import catalog
-from examples.reproduce.page import verdict_of, write_page
-from examples.reproduce.row import Verdict
+from examples.reproduce.asking import (
+    DISK,
+    RefusedError,
+    check_out,
+    check_results,
+    parser,
+    unwritable,
+)
+from examples.reproduce.page import write_page
 from examples.reproduce.running import run_row, run_rows
+from examples.reproduce.telling import listed, told
 
-HERE = Path(__file__).parent
+if TYPE_CHECKING:
+    from argparse import Namespace
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run rows, print how each ends, and write the page; 1 when a row failed to run."""
-    asked = _parser().parse_args(arguments)
+    asked = parser().parse_args(arguments)
+    try:
+        code = _done(asked)
+        sys.stdout.flush()
+        return code
+    except RefusedError as error:
+        print(f"reproduce: {error}", file=sys.stderr)
+        return error.code
+    except BrokenPipeError:
+        # Whoever read has gone: what is still to be flushed at the end goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("reproduce: interrupted; results of finished rows are kept", file=sys.stderr)
+        return 130
+
+
+def _done(asked: Namespace) -> int:
     if asked.list:
-        _list()
+        print(listed())
         return 0
     try:
         names = catalog.names() if asked.all else catalog.chosen(asked.rows)
     except ValueError as error:
-        print(f"reproduce: {error}", file=sys.stderr)
-        return 2
+        raise RefusedError(str(error)) from error
     if not names and not asked.page:
-        print("reproduce: name rows, or give --all or --list", file=sys.stderr)
-        return 2
+        raise RefusedError("name rows, or give --all, --list or --page")
+    if not names:
+        check_results(asked.out)
+    check_out(asked.out)
     failed = _run(names, asked) if names else 0
-    print(f"page: {write_page(asked.out)}")
+    print(f"page: {_page(asked.out)}")
     return 1 if failed else 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m examples.reproduce",
-        description="Run the experiments of the papers again, and hold them against the claims.",
-    )
-    parser.add_argument("rows", nargs="*", metavar="ROW", help="rows, such as I-F10 or S-T4")
-    parser.add_argument("--list", action="store_true", help="show all rows and their claims")
-    parser.add_argument("--all", action="store_true", help="run every row")
-    parser.add_argument("--quick", action="store_true", help="smaller settings, minutes for all")
-    parser.add_argument("--page", action="store_true", help="write the page from saved results")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="rows at a time")
-    parser.add_argument("--out", type=Path, default=HERE, help="where results and page go")
-    return parser
+def _page(out: Path) -> Path:
+    try:
+        return write_page(out)
+    except OSError as error:
+        raise unwritable(error, out) from error
+    except (KeyError, TypeError, ValueError) as error:
+        fact = f"a result in {out} cannot be read: {type(error).__name__}: {error}"
+        raise RefusedError(f"{fact}; run its row again") from error
 
 
-def _list() -> None:
-    for paper, group in catalog.ROWS.items():
-        print(f"\n{paper}")
-        for name in group:
-            row = catalog.load(name)
-            print(f"  {name:20} {row.title}\n  {'':20} {row.claim}")
-
-
-def _run(names: Sequence[str], asked: argparse.Namespace) -> int:
+def _run(names: Sequence[str], asked: Namespace) -> int:
     """Print a line or two for every row as it ends; how many failed."""
     began, failed = time.perf_counter(), 0
     given: dict[str, Any] = {"quick": asked.quick, "seed": asked.seed}
     found = (
         _alone(names[0], asked.out, given)
         if len(names) == 1
-        else run_rows(names, asked.out, jobs=max(1, asked.jobs), **given)
+        else run_rows(names, asked.out, jobs=asked.jobs, **given)
     )
     for number, (name, record) in enumerate(found, start=1):
-        spent = time.perf_counter() - began
-        print(f"[{number}/{len(names)}, {spent:.0f} s] {name}: {_told(record)}", flush=True)
+        place = f"[{number}/{len(names)}, {time.perf_counter() - began:.0f} s]"
+        print(told(name, record, place=place), flush=True)
         failed += isinstance(record, Exception)
     return failed
 
 
 def _alone(name: str, out: Path, given: dict[str, Any]) -> list[tuple[str, Any]]:
-    """One row by itself, with a bar on a terminal; what goes wrong is shown whole."""
+    """One row by itself, with a bar on a terminal; what goes wrong in it is shown whole."""
     from memaudit.reports.progress import progress_bar
 
-    with progress_bar(wanted=True) as advance:
-        return [(name, run_row(name, out, tick=lambda n, of: advance(name, n, of), **given))]
-
-
-def _told(record: Any) -> str:
-    if isinstance(record, Exception):
-        return f"FAILED TO RUN: {record}"
-    words = [f"{record['claim']}\n    {verdict_of(record)}: {record['reason']}"]
-    if record["verdict"] == Verdict.SCALED:
-        words.append(f"    scaled down: {record['scaled']}")
-    if record.get("errata"):
-        words.append(f"    errata: {record['errata']}")
-    return "\n".join(words)
+    try:
+        with progress_bar(wanted=True) as advance:
+            return [(name, run_row(name, out, tick=lambda n, of: advance(name, n, of), **given))]
+    except OSError as error:
+        if error.errno not in DISK:
+            raise
+        raise unwritable(error, out) from error
 
 
 if __name__ == "__main__":

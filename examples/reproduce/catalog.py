@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import re
 from typing import TYPE_CHECKING, Final
@@ -108,9 +109,17 @@ def chosen(words: list[str]) -> tuple[str, ...]:
     for word in words:
         fitting = [name for name in names() if word.lower() in _spoken(name)]
         if not fitting:
-            raise ValueError(f"there is no row {word!r}; --list shows them")
+            raise ValueError(f"there is no row {word!r}; {_nearest(word)}")
         found.update(dict.fromkeys(fitting))
     return tuple(name for name in names() if name in found)
+
+
+def _nearest(word: str) -> str:
+    """The rows with a name like that, or where to look for them."""
+    spoken = {way: name for name in names() for way in _spoken(name)}
+    close = difflib.get_close_matches(word.lower(), spoken, n=5)
+    known = dict.fromkeys(spoken[way] for way in close)
+    return f"did you mean {'; '.join(known)}?" if known else "--list shows them"
 
 
 def load(name: str) -> Row:

@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from examples.reproduce import catalog, records
-from examples.reproduce.row import Verdict
+from examples.reproduce.row import MEANINGS, Verdict
 
 PAGE = "RESULTS.md"
 HEAD = """# The papers, re-run
 
-Made by `python -m examples.reproduce`; every number and picture comes from a run. HOLDS: the claim
-was seen at the paper's settings, or at settings that do not matter for it. SCALED DOWN: something
-was made smaller, as the row says, and the claim was looked at in that size. DOES NOT HOLD: the
-evidence is in the row.
+Made by `python -m examples.reproduce`; every number and picture comes from a run.
+
 """
+HEAD += "\n".join(f"* {word}: {means}." for word, means in MEANINGS.items()) + "\n"
 
 
 def write_page(out: Path) -> Path:
@@ -36,7 +35,7 @@ def _summary(found: dict[str, Any]) -> list[str]:
     missing = [name for name in catalog.names() if name not in found]
     whole = [r for r in found.values() if r["verdict"] in (Verdict.HOLDS, Verdict.FAILS)]
     agree = [r for r in whole if r["holds"]]
-    known = [r for r in whole if not r["holds"] and r["errata"]]
+    known = [r for r in whole if _explained(r)]
     scaled = [r for r in found.values() if r["verdict"] == Verdict.SCALED]
     alike = [r for r in scaled if r["holds"]]
     share = 100 * (len(agree) + len(known)) / max(1, len(whole))
@@ -47,8 +46,8 @@ def _summary(found: dict[str, Any]) -> list[str]:
         f"* Scaled down: {len(scaled)}; in {len(alike)} of them the claim was seen in that size.",
     ]
     unrun = [r["id"] for r in found.values() if r["verdict"] == Verdict.NOT_RUN]
-    told += [f"* Not run: {', '.join(unrun)}."] if unrun else []
-    told += [f"* No result yet: {', '.join(missing)}."] if missing else []
+    told += [f"* Not run: {'; '.join(unrun)}."] if unrun else []
+    told += [f"* No result yet: {'; '.join(missing)}."] if missing else []
     return ["\n".join(told), ""]
 
 
@@ -70,10 +69,13 @@ def verdict_of(record: dict[str, Any]) -> str:
     """The verdict; of a scaled one also whether the claim was seen, and whether errata explain."""
     verdict = record["verdict"]
     if verdict == Verdict.SCALED:
-        verdict += ": seen" if record["holds"] else ": not seen"
-    if record.get("errata") and not record["holds"]:
-        verdict += " (errata)"
-    return verdict
+        verdict += ", seen" if record["holds"] else ", not seen"
+    return f"{verdict} (explained by an erratum)" if _explained(record) else verdict
+
+
+def _explained(record: dict[str, Any]) -> bool:
+    """Whether it fails because the paper is wrong there; older results do not say."""
+    return not record.get("holds", True) and bool(record.get("explained"))
 
 
 def anchor(record: dict[str, Any]) -> str:
@@ -111,7 +113,7 @@ def _numbers(number: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _value(value: Any) -> str:
-    """A number in four digits; a list with commas; nothing for None."""
+    """A number in four digits; a list with commas, a list in it in brackets; nothing for None."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -119,7 +121,8 @@ def _value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list):
-        return ", ".join(map(_value, value))
+        words = [(item, _value(item)) for item in value]
+        return ", ".join(f"({told})" if isinstance(item, list) else told for item, told in words)
     return str(value)
 
 

@@ -34,6 +34,7 @@ def write(out: Path, row: Row, effort: Effort, outcome: Outcome, seconds: float)
         "reason": outcome.reason,
         "scaled": outcome.scaled,
         "errata": outcome.errata,
+        "explained": bool(outcome.explained),
         "numbers": [
             {"name": n.name, "measured": plain(n.measured), "printed": plain(n.printed)}
             for n in outcome.numbers

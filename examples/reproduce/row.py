@@ -20,6 +20,16 @@ class Verdict(StrEnum):
     NOT_RUN = "NOT RUN"
 
 
+#: What the words mean, for the page and for --help.
+MEANINGS = {
+    "HOLDS": "the claim was seen at the paper's settings, or at ones that do not matter for it",
+    "DOES NOT HOLD": "it was not seen there; the evidence is in the row",
+    "SCALED DOWN, seen / not seen": "something was made smaller, as the row says, and the claim "
+    "was looked at in that size",
+    "NOT RUN": "the data could not be had",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Effort:
     """How much a run may cost, its seed, and whom to tell how far it is.

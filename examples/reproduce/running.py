@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
@@ -62,4 +63,6 @@ def _one_thread() -> None:
     from memaudit.loading.torchvision_guard import guard_torchvision
 
     torch.set_num_threads(1)
-    guard_torchvision()
+    with warnings.catch_warnings():  # one process has said it, or nobody needs to know
+        warnings.simplefilter("ignore")
+        guard_torchvision()

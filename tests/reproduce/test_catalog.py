@@ -28,5 +28,12 @@ def test_a_part_of_a_name_finds_its_row(word: str, name: str) -> None:
 
 
 def test_an_unknown_name_is_refused() -> None:
-    with pytest.raises(ValueError, match="no row"):
-        catalog.chosen(["X-1"])
+    with pytest.raises(ValueError, match="no row 'nothing like it'; --list shows them"):
+        catalog.chosen(["nothing like it"])
+
+
+def test_an_unknown_name_gets_the_nearest_ones() -> None:
+    with pytest.raises(ValueError, match=r"no row 'S-T22'; did you mean .*S-T2.*\?"):
+        catalog.chosen(["S-T22"])
+    with pytest.raises(ValueError, match="did you mean I-F9, I-T1; "):
+        catalog.chosen(["I-F99"])

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import pytest
+import torch
 
 from examples.reproduce import catalog, records, running
 from examples.reproduce.data import DataUnavailable
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.page import write_page
 from examples.reproduce.row import Effort, Number, Outcome, Row
+from memaudit.loading import torchvision_guard
 
 NAMES = catalog.names()[:4]
 
@@ -22,7 +25,7 @@ def outcome(**changes):
         "holds": True,
         "reason": "it | does",
         "numbers": (Number("rate", 0.123456, 0.12), Number("far", float("inf"))),
-        "settings": {"m": (2, 4), "norm": "sup"},
+        "settings": {"m": (2, 4), "ranges": ((0, 1), (0.4, 0.8)), "norm": "sup"},
         "figure": figure,
     }
     return Outcome(**{**given, **changes})
@@ -42,7 +45,7 @@ def row(name, found):
 def rows(monkeypatch):
     made = {
         NAMES[0]: row(NAMES[0], {}),
-        NAMES[1]: row(NAMES[1], {"holds": False, "errata": "known to be wrong"}),
+        NAMES[1]: row(NAMES[1], {"holds": False, "errata": "wrong", "explained": True}),
         NAMES[2]: row(NAMES[2], {"scaled": "fewer steps"}),
         NAMES[3]: row(NAMES[3], DataUnavailable("data", "there is no network", hint="try later")),
     }
@@ -66,11 +69,37 @@ def test_the_page_counts_and_shows_every_row(rows, tmp_path):
     assert "* Scaled down: 1; in 1 of them the claim was seen in that size." in text
     assert f"* Not run: {NAMES[3]}." in text
     assert "there is no network" in text
+    assert "**SCALED DOWN, seen**: it | does" in text
+    assert "**DOES NOT HOLD (explained by an erratum)**" in text
     assert "| rate | 0.1235 | 0.12 |" in text
     assert "| far | infinite |  |" in text
-    assert "Settings: m 2, 4, norm sup." in text
+    assert "Settings: m 2, 4, ranges (0, 1), (0.4, 0.8), norm sup." in text
     for record in json.loads(json.dumps([records.read(tmp_path, n) for n in NAMES[:3]])):
         assert f"](results/{record['picture']})" in text
+
+
+def test_an_erratum_that_explains_nothing_is_no_success(rows, tmp_path):
+    rows[NAMES[1]] = row(NAMES[1], {"holds": False, "errata": "wrong"})
+    rows[NAMES[2]] = row(NAMES[2], {"holds": False, "scaled": "fewer steps"})
+    found = run_all(tmp_path)
+    assert found[NAMES[1]]["explained"] is False
+    text = write_page(tmp_path).read_text(encoding="utf-8")
+    assert "The claim holds in 1, and errata of the paper explain 0 more: 50 %." in text
+    assert "**DOES NOT HOLD**:" in text
+    assert "**SCALED DOWN, not seen**:" in text
+
+
+def test_a_worker_does_not_repeat_the_warning_of_torchvision(monkeypatch, recwarn):
+    def warned():
+        warnings.warn("no operators", UserWarning, stacklevel=1)
+
+    monkeypatch.setattr(torchvision_guard, "guard_torchvision", warned)
+    threads = torch.get_num_threads()
+    try:
+        running._one_thread()
+    finally:
+        torch.set_num_threads(threads)
+    assert [str(w.message) for w in recwarn] == []
 
 
 def test_results_are_strict_json_and_the_same_the_second_time(rows, tmp_path):
