@@ -38,3 +38,10 @@ class AbstractLinearPart(ABC):
         """
         del start, stop
         return None
+
+    def transition(self) -> torch.Tensor | None:
+        """The A that moves these states: its diagonal (N,) or all of it (N,N), in float64.
+
+        Of a bank (D,N) or (D,N,N), one for every input. None where it is not told.
+        """
+        return None

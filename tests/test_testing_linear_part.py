@@ -128,6 +128,7 @@ def test_an_honest_layer_that_shows_its_state_passes():
         ({"dtype": torch.float32}, "the states are of torch.float32"),
         ({"reach": from_zero}, "the states 5 to 10 asked alone are off by"),
         ({"reach": unlike}, "from any readout of the states"),
+        ({"transition": lambda self: torch.eye(2).double()}, "from those that transition moves"),
         ({"reach": lambda self, a, b: torch.zeros(b - a, 2, 3).double()}, "has the shape"),
         ({"reach": lambda self, a, b: torch.full((b - a, 2, 2), torch.nan).double()}, "not finite"),
     ],

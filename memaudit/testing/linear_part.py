@@ -81,6 +81,12 @@ def _check_state(part: AbstractLinearPart, dtype: torch.dtype) -> None:
     states = _by_lag(whole, banked=part.banked)
     off = _unfitted(states[:, :-1], states[:, 1:])
     must(off <= limit * size, f"the states are off by {off:.2g} from a matrix that moves them")
+    move = part.transition()
+    if move is not None:
+        off = _apart_by(move, whole, banked=part.banked)
+        must(
+            off <= limit * size, f"the states are off by {off:.2g} from those that transition moves"
+        )
     kernel = part.kernel(0, steps).to("cpu", torch.float64)
     heard = _by_lag(kernel, banked=part.banked)
     off, size = _unfitted(states[:, 1:], heard[:, 1:]), float(kernel.abs().amax())
@@ -100,6 +106,15 @@ def _by_lag(values: torch.Tensor, *, banked: bool) -> torch.Tensor:
     parts = [values.real, values.imag] if values.is_complex() else [values]
     real = torch.cat(parts, dim=1).detach().to("cpu", torch.float64)
     return real.permute(2, 0, 1).unsqueeze(-1) if banked else real.unsqueeze(0)
+
+
+def _apart_by(move: torch.Tensor, states: torch.Tensor, *, banked: bool) -> float:
+    """How far the states (L,N,D) are from A times those of the step before."""
+    full = move if move.ndim == 2 + banked else torch.diag_embed(move)
+    wide = torch.promote_types(full.dtype, states.dtype)
+    how = "dnm,lmd->lnd" if banked else "nm,lmd->lnd"
+    moved = torch.einsum(how, full.to(wide), states[:-1].to(wide))
+    return float((moved - states[1:]).abs().amax())
 
 
 def _unfitted(known: torch.Tensor, wanted: torch.Tensor) -> float:

@@ -61,6 +61,10 @@ class Bank(System):
         moved = powers(modes, max(0, stop - start)) * power(modes, start).unsqueeze(-1)
         return (moved * in_double(self.inputs).unsqueeze(-1)).permute(2, 1, 0)
 
+    def transition(self) -> Tensor:
+        """The eigenvalues (H,N)."""
+        return in_double(self.eigenvalues)
+
     def convolve(self, u: Tensor) -> Tensor:
         """(B,T,C,H) by FFT."""
         return convolve(u, self.kernel(0, u.shape[1]).permute(1, 2, 0))
@@ -147,6 +151,10 @@ class DenseBank(System):
         first = torch.linalg.matrix_power(matrix, start) @ in_double(self.inputs).unsqueeze(-1)
         found = krylov(matrix, first.squeeze(-1), max(0, stop - start))
         return found.permute(2, 1, 0)
+
+    def transition(self) -> Tensor:
+        """The matrix (H,N,N)."""
+        return in_double(self.matrix)
 
     def convolve(self, u: Tensor) -> Tensor:
         """(B,T,C,H) by FFT."""

@@ -68,6 +68,10 @@ class Dense(System):
         first = torch.linalg.matrix_power(matrix, start) @ in_double(self.inputs)
         return _reached(matrix, first, max(0, stop - start))
 
+    def transition(self) -> Tensor:
+        """The matrix (N,N)."""
+        return in_double(self.matrix)
+
     def convolve(self, u: Tensor) -> Tensor:
         """(B,T,M) by FFT in the basis of the eigenvectors."""
         modal = self._modal()

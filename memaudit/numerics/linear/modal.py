@@ -63,6 +63,10 @@ class Modal(System):
         moved = powers(modes, max(0, stop - start)) * power(modes, start).unsqueeze(-1)
         return moved.mT.unsqueeze(-1) * in_double(self.inputs)
 
+    def transition(self) -> Tensor:
+        """The eigenvalues (P,)."""
+        return in_double(self.eigenvalues)
+
     def convolve(self, u: Tensor) -> Tensor:
         """(B,T,M), every mode convolved with its powers."""
         fed = self._fed(u)

@@ -44,6 +44,10 @@ class System(ABC):
         """
 
     @abstractmethod
+    def transition(self) -> Tensor:
+        """The A of these states, in float64: its diagonal (N,) or (N,N), of a bank after (D,…)."""
+
+    @abstractmethod
     def convolve(self, u: Tensor) -> Tensor:
         """The answer to u (B,T,D) by FFT: (B,T,M), or (B,T,C,D) of a bank."""
 

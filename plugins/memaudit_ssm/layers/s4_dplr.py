@@ -46,6 +46,9 @@ class DplrBank(System):
     def reach(self, start: int, stop: int) -> Tensor:
         return self._dense().reach(start, stop)
 
+    def transition(self) -> Tensor:
+        return self._dense().transition()
+
     def convolve(self, u: Tensor) -> Tensor:
         return self._dense().convolve(u)
 

@@ -44,6 +44,10 @@ class SystemPart(AbstractLinearPart):
         with torch.no_grad():
             return self.system.reach(start, stop)
 
+    def transition(self) -> Tensor:
+        with torch.no_grad():
+            return self.system.transition()
+
     def respond(self, u: Tensor) -> Tensor:
         with torch.no_grad():
             how = "stepping" if u.shape[1] <= _STEPPED else self._execution
