@@ -164,12 +164,13 @@ def test_the_capacity_is_the_rank_and_the_closed_form_of_jaeger(name):
 
 
 def test_rounding_hides_what_is_as_small_as_itself():
-    values = torch.tensor([1.0, 1e-4, 1e-12]).double()
-    found = decodability(torch.diag(values), rounding=1e-8)
+    faint = 1e-9
+    matrix = torch.tensor([[1.0, faint], [1.0, -faint]]).double()  # the second in a difference only
+    found = decodability(matrix, rounding=1e-8)
     assert found[0] == pytest.approx(1.0)
-    assert found[1] == pytest.approx(1.0, abs=1e-6)
-    noise = 1e-16 / 12 / 3
-    assert float(found[2]) == pytest.approx(1e-24 / (1e-24 + noise), rel=1e-3)
+    noise = 1e-16 / 12
+    assert float(found[1]) == pytest.approx(2 * faint**2 / (2 * faint**2 + noise), rel=1e-3)
+    assert float(decodability(torch.diag(found), rounding=1e-8).min()) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("steps", [8, 40])

@@ -24,18 +24,29 @@ class CrossFit:
         self.samples = 0
         self._eps = eps
         self._shift: Tensor | None = None
+        self._unit: Tensor | None = None
         self._halves: list[_Sums | None] = [None, None]
 
     def add(self, half: int, states: Tensor, channels: Tensor) -> None:
         """Sequences of states (B,T,n) and channels (B,T,C); the first `lags` steps pass by."""
-        if self._shift is None:
-            # Sums of squares keep their digits when the mean is near zero.
-            self._shift = states[:, self.lags :].double().mean((0, 1))
-        moved = states.double() - self._shift
+        if self._shift is None or self._unit is None:
+            # Sums of squares keep their digits when the mean is near zero, and their range when
+            # the states are of the size of 1.
+            top = states.double().abs().amax((0, 1))
+            self._unit = torch.where(top > 0, top, 1.0)
+            self._shift = (states[:, self.lags :] / self._unit).mean((0, 1))
+        moved = states / self._unit - self._shift
         found = _Sums.of(moved, channels, self.lags)
         before = self._halves[half]
         self._halves[half] = found if before is None else before.plus(found)
         self.samples += states.shape[0] * (states.shape[1] - self.lags)
+
+    def copy(self) -> CrossFit:
+        """What was found so far, to come back to."""
+        made = CrossFit(self.lags, eps=self._eps)
+        made.samples, made._shift, made._unit = self.samples, self._shift, self._unit
+        made._halves = [*self._halves]
+        return made
 
     def values(self) -> tuple[Tensor, Tensor]:
         """R² and null (lags,) as means over the channels; zeros where the state never moves."""
@@ -50,6 +61,15 @@ class CrossFit:
         both = ((b * gamma).sum(1) + (beta * c).sum(1)) / 2  # (2,lags,C)
         real, null = (both / ((one[2] + other[2]) / 2)).mean(-1)
         return real.clamp(0, 1), null
+
+    def scatter(self) -> Tensor:
+        """How much more the noise at every lag scatters than `null` does, at least 1: (lags,).
+
+        Products x u of numbers that depend on each other scatter by E[x² u²], not by E[x²] E[u²],
+        even where they are not correlated, as u² and u.
+        """
+        found = [half.sums[-1] / half.count for half in self._halves if half is not None]
+        return torch.stack(found).mean(0).sqrt().clamp(min=1)
 
     def _fit(
         self, moments: tuple[Tensor, Tensor, Tensor], live: Tensor, scale: Tensor
@@ -88,6 +108,7 @@ class _Sums:
             *sums,
             total[ends] - total[ends - steps],
             power[ends] - power[ends - steps],
+            _dependence(states, channels, lags) * len(kept),
             count=len(kept),
         )
 
@@ -98,10 +119,21 @@ class _Sums:
 
     def moments(self) -> tuple[Tensor, Tensor, Tensor]:
         """Covariance of the states (n,n), with the channels (2,n,lags,C), variances (lags,C)."""
-        total, square, cross, fed, power = (part / self.count for part in self.sums)
+        total, square, cross, fed, power, _ = (part / self.count for part in self.sums)
         variance = power - fed.square()
         products = cross - total[:, None, None] * fed
         return square - total[:, None] * total, products, variance
+
+
+def _dependence(states: Tensor, channels: Tensor, lags: int) -> Tensor:
+    """The mean over numbers and channels of (E[x² u²] / (E[x²] E[u²]))², by lag."""
+    x, u = states.square(), channels.square()
+    count = len(x) * (x.shape[1] - lags)
+    sizes = x[:, lags:].mean((0, 1))[:, None, None] * u.mean((0, 1))
+    found = correlated(x, u, lags) / count
+    return (
+        torch.where(sizes > 0, found / torch.where(sizes > 0, sizes, 1.0), 0).square().mean((0, 2))
+    )
 
 
 def correlated(states: Tensor, channels: Tensor, lags: int) -> Tensor:

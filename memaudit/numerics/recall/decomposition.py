@@ -25,6 +25,11 @@ class Decomposition:
         """Of matrices in float64, the real parts above the imaginary ones: inputs are real."""
         return cls(*torch.linalg.svd(real_rows(matrix), full_matrices=False))
 
+    @classmethod
+    def even(cls, matrix: Tensor) -> Decomposition:
+        """Of matrices whose rows are scaled to norm 1: rounding is relative in every number."""
+        return cls.of(unit_rows(matrix))
+
     def kept(self, rtol: float = 0.0) -> Tensor:
         """Which singular values are not taken for 0."""
         longest = max(self.left.shape[-2], self.right.shape[-1])
@@ -52,15 +57,28 @@ class Decomposition:
 
             R²_j = v_jᵀ (V Vᵀ + sigma² I)^+ v_j,   sigma² = eps² trace(V Vᵀ) / (12 n)
 
-        with v_j the columns of V: a rounded number is off by up to eps/2 of its size.
+        with v_j the columns of V: a number of mean size is off by up to eps/2 of it. Where rows
+        differ in size take `even`, for every number is rounded by its own.
         """
-        squares = self.values.square()
+        # Scaled before squaring, so that no size overflows.
+        top = self.values[..., :1]
+        squares = (self.values / torch.where(top > 0, top, 1.0)).square()
         # The numbers of the state, not the singular values, which may be fewer.
         mean = squares.sum(-1, keepdim=True) / self.left.shape[-2]
         noise = rounding**2 / 12 * mean
         kept = self.kept()
         share = torch.where(kept, squares / torch.where(kept, squares + noise, 1.0), 0.0)
         return (share.unsqueeze(-1) * self.right.square()).sum(-2)
+
+
+def unit_rows(matrix: Tensor) -> Tensor:
+    """The rows (…,n,m) of `real_rows`, each of norm 1; rows of zeros as they are."""
+    rows = real_rows(matrix)
+    # By the largest entry first: the squares of a norm must neither overflow nor vanish.
+    for order in (math.inf, 2):
+        size = torch.linalg.vector_norm(rows, order, dim=-1, keepdim=True)
+        rows = rows / torch.where(size > 0, size, 1.0)
+    return rows
 
 
 def real_rows(values: Tensor) -> Tensor:

@@ -33,9 +33,10 @@ def decodability(matrix: Tensor, *, rounding: float = 0.0) -> Tensor:
         R²_j = v_jᵀ (V Vᵀ)^+ v_j
 
     with v_j the columns of V. The sum over all inputs, the memory capacity, is the rank of V.
-    `rounding` is the eps with which the state is stored, see `Decomposition.decodability`.
+    `rounding` is the eps with which every number of the state is stored, relative to its own size,
+    see `Decomposition.decodability`.
     """
-    return Decomposition.of(matrix).decodability(rounding=rounding)
+    return Decomposition.even(matrix).decodability(rounding=rounding)
 
 
 def rounded(state: Tensor, dtype: torch.dtype) -> Tensor:
