@@ -22,10 +22,14 @@ STEPS = 32
 def bare_layer(
     subject: AbstractSubject, linear: tuple[LinearRecall, ...], setting: Setting
 ) -> Decoding | None:
-    """R² from the rounded state of the only layer, if the model answers as it does; else None."""
+    """R² from the rounded state of the only layer, if the model answers as it does; else None.
+
+    Of a stationary state; where there is none, of one that began at rest.
+    """
     if len(linear) != 1 or linear[0].status is not Status.OK or not _alike(subject, setting):
         return None
-    found = linear[0]
+    found, settled = linear[0], linear[0].stationary
+    values = found.rounded_values if settled is None else settled.rounded_values
     # Of a bank every input has a state of its own.
     numbers = found.numbers * (found.inputs if found.channels else 1)
     return Decoding(
@@ -34,13 +38,15 @@ def bare_layer(
         numbers=numbers,
         used=numbers,
         inputs=found.inputs,
-        values=found.rounded_values,
+        values=values,
         floor=0.0,
-        capacity=found.rounded_capacity,
-        half=leading(found.rounded_values),
+        capacity=found.rounded_capacity if settled is None else settled.rounded_capacity,
+        half=leading(values),
         samples=0,
         exact=True,
         status=Status.OK,
+        stationary=settled is not None,
+        whole=None if settled is None else settled.rounded_whole,
     )
 
 

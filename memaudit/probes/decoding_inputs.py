@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from memaudit.numerics.recall import Whitened, gaussian, whitened
@@ -17,9 +17,13 @@ if TYPE_CHECKING:
 
 #: Real input vectors that are drawn from.
 NATURAL = 4096
-#: Sequences in one pass: with two at least, the inputs of another one are at hand.
-ROWS = 4
+#: Sequences in one pass: with two at least, the inputs of another one are at hand. Slow states
+#: take more: what one sequence tells of them is hardly more than one sample.
+ROWS, MOST_ROWS = 4, 32
+#: Numbers in the states of one pass, where there are more than ROWS sequences.
+NUMBERS = 2**23
 #: Samples of a sequence beyond as many as there are lags, at most: attention pays for their square.
+#: Slow states are given as many as were fed before, for they do not change sooner.
 LONGEST = 512
 #: level → samples of one half, at least, and for every number of the state.
 LEVELS = {"quick": (2048, 4), "standard": (8192, 8), "thorough": (32768, 16)}
@@ -27,7 +31,7 @@ LEVELS = {"quick": (2048, 4), "standard": (8192, 8), "thorough": (32768, 16)}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Feed:
-    """So many passes of `ROWS` sequences for each half; the first `lags` steps are no samples."""
+    """So many passes of `rows` sequences for each half; the first `warm` steps are no samples."""
 
     natural: Tensor | None
     width: int
@@ -37,11 +41,13 @@ class Feed:
     rounds: int
     scale: float
     seed: int
+    warm: int
+    rows: int = ROWS
 
     def passes(self) -> Iterator[tuple[int, Tensor, Tensor]]:
         """The half, the inputs (B,T,D) and their channels (B,T,C)."""
         for number in range(2 * self.rounds):
-            drawn = self._drawn(number)
+            drawn = self.drawn(number)
             yield number % 2, drawn.inputs, drawn.channels
 
     def told(self) -> str:
@@ -51,9 +57,10 @@ class Feed:
             return f"independent Gaussian numbers of variance 1{size}"
         return f"independent draws of {len(self.natural)} real inputs, around their mean{size}"
 
-    def _drawn(self, number: int) -> Whitened:
+    def drawn(self, number: int, *, steps: int | None = None) -> Whitened:
+        """Those of one pass; the number -1 is that of no pass."""
         generator = seeded(self.seed + 7919 * (number + 1))
-        shape = (ROWS, self.steps, self.width)
+        shape = (self.rows, self.steps if steps is None else steps, self.width)
         if self.natural is None:
             return gaussian(shape, scale=self.scale, generator=generator)
         return whitened(self.natural, shape, scale=self.scale, generator=generator)
@@ -63,19 +70,29 @@ def feed_of(
     subject: AbstractSubject, setting: Setting, *, lags: int, numbers: int, scale: float
 ) -> Feed:
     """The inputs for states of up to so many numbers, within the steps that the model takes."""
-    least, each = LEVELS[setting.level]
-    wanted = max(least, each * numbers)
-    steps = lags + max(lags, -(-wanted // ROWS))
-    if subject.longest is not None:
-        steps = min(steps, subject.longest)
-    steps = min(steps, 2 * lags + LONGEST)
-    rounds = -(-wanted // (ROWS * (steps - lags)))
     natural = subject.natural_inputs(NATURAL, seeded(setting.seed))
     width = subject.input_size or 1
     if natural is not None and len(natural) < 2:
         natural = None
     channels = width if natural is None else _independent(natural)
-    return Feed(natural, width, channels, steps, rounds, scale, setting.seed)
+    feed = Feed(natural, width, channels, 0, 0, scale, setting.seed, lags)
+    return warmed(feed, subject, setting, lags=lags, warm=lags, numbers=numbers)
+
+
+def warmed(
+    feed: Feed, subject: AbstractSubject, setting: Setting, *, lags: int, warm: int, numbers: int
+) -> Feed:
+    """The same inputs, with so many steps before the first sample."""
+    least, each = LEVELS[setting.level]
+    wanted, slow = max(least, each * numbers), warm > 2 * lags
+    room = NUMBERS // (2 * warm * numbers)
+    rows = max(ROWS, min(MOST_ROWS, room)) if slow else ROWS
+    stretch = min(max(lags, -(-wanted // rows)), lags + LONGEST)
+    steps = warm + (max(stretch, warm) if slow and subject.longest is None else stretch)
+    if subject.longest is not None:
+        steps = min(steps, subject.longest)
+    rounds = -(-wanted // (rows * (steps - warm)))
+    return replace(feed, steps=steps, rounds=rounds, warm=warm, rows=rows)
 
 
 def _independent(natural: Tensor) -> int:

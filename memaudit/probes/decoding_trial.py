@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from memaudit.numerics.recall import CrossFit
+from memaudit.devices import release_memory, shortage
+from memaudit.numerics.recall import CrossFit, Drift
 from memaudit.numerics.signals import seeded
 from memaudit.results import Decoding, Status
 
@@ -28,6 +29,13 @@ if TYPE_CHECKING:
 WIDEST = 1024
 #: Numbers of all covariances between states and channels.
 NUMBERS = 2**25
+#: The floor is so many times the largest R² of as many lags with inputs of other sequences. The
+#: tails of noise are exponential at worst: the chance that one of L lags passes by itself is about
+#: 1/L then, and far less where the state has many numbers. Without a margin it is one third.
+MARGIN = 2.0
+#: Where states depend on an input without being correlated with it, it is more (`scatter`).
+#: The fewest sequences at once: one alone has no other to be held against.
+FEWEST = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,6 +45,7 @@ class Listening:
     kind: str
     sizes: dict[str, int]
     run: Run
+    device: torch.device
 
 
 @dataclass(slots=True, eq=False)
@@ -47,32 +56,56 @@ class DecodingTrial:
     feed: Feed
     lags: int
     seed: int
+    settled: bool
     fits: dict[str, CrossFit] = field(default_factory=dict)
+    drifts: dict[str, Drift] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)
+    rows: int = 0
 
     def decodings(self, tick: Callable[[int, int], None]) -> tuple[Decoding, ...]:
         """One record for every state."""
         passes = list(self.feed.passes())
         for number, (half, inputs, channels) in enumerate(passes):
-            chosen = channels @ self._directions(channels.shape[2])
-
-            def hear(name: str, states: Tensor, half: int = half, chosen: Tensor = chosen) -> None:
-                self._hear(name, states, half, chosen)
-
-            self.listening.run(inputs, hear)
+            self._run(half, inputs, channels @ self._directions(channels.shape[2]))
             tick(number + 1, len(passes))
         return tuple(self._record(name, size) for name, size in self.listening.sizes.items())
+
+    def _run(self, half: int, inputs: Tensor, channels: Tensor) -> None:
+        """All sequences at once, or half as many at a time whenever memory runs short."""
+        self.rows = self.rows or len(inputs)
+        at = 0
+        while at < len(inputs):
+            part = slice(at, at + self.rows)
+            fits = {name: fit.copy() for name, fit in self.fits.items()}
+            drifts = {name: drift.copy() for name, drift in self.drifts.items()}
+
+            def hear(name: str, states: Tensor, part: slice = part) -> None:
+                self._hear(name, states, half, channels[part])
+
+            try:
+                with shortage():
+                    self.listening.run(inputs[part], hear)
+            except MemoryError:
+                if self.rows // 2 < FEWEST:
+                    raise
+                self.fits, self.drifts = fits, drifts
+                self.rows //= 2
+                release_memory(self.listening.device)
+                continue
+            at += self.rows
 
     def _hear(self, name: str, states: Tensor, half: int, channels: Tensor) -> None:
         if name not in self.listening.sizes or name in self.lost:
             return
         eps = torch.finfo(states.dtype).eps
-        wide = states.detach().to("cpu", torch.float64)
+        early = self.feed.warm - self.lags  # the fit itself passes over as many steps as lags
+        wide = states.detach()[:, early:].to("cpu", torch.float64)
         if not bool(torch.isfinite(wide).all()):
             self.lost.add(name)
             return
         fit = self.fits.setdefault(name, CrossFit(self.lags, eps=eps))
-        fit.add(half, self._narrowed(wide), channels)
+        fit.add(half, self._narrowed(wide), channels[:, early:])
+        self.drifts.setdefault(name, Drift()).add(wide[:, self.lags :])
 
     def _narrowed(self, states: Tensor) -> Tensor:
         width = states.shape[-1]
@@ -100,8 +133,8 @@ class DecodingTrial:
             return Decoding(name, kind, size, 0, inputs, none, 0.0, None, 0, 0, False, status)
         fit = self.fits[name]
         values, null = (found.numpy() for found in fit.values())
-        floor = float(np.abs(null).max())
-        heard = values > floor
+        floor = MARGIN * float(np.abs(null).max())
+        heard = values > floor * fit.scatter().numpy()
         return Decoding(
             state=name,
             kind=kind,
@@ -116,6 +149,7 @@ class DecodingTrial:
             samples=fit.samples,
             exact=False,
             status=Status.OK if heard.any() else Status.BELOW_FLOOR,
+            stationary=self.settled and not self.drifts[name].share(),
         )
 
 
@@ -153,7 +187,7 @@ def _stepped(recurrences: dict[str, AbstractDynamics]) -> Listening:
         for name, dynamics in recurrences.items()
         for part, cut in _cuts(name, dynamics)
     }
-    return Listening("state", sizes, run)
+    return Listening("state", sizes, run, next(iter(first.values())).device)
 
 
 def _cuts(name: str, dynamics: AbstractDynamics) -> Iterator[tuple[str, slice]]:
@@ -185,7 +219,8 @@ def _layered(subject: AbstractSubject) -> Listening:
         subject.listen(inputs.to(subject.device, subject.dtype), hear)
 
     run(torch.zeros(1, 2, subject.input_size or 1, dtype=torch.float64), note)
-    return Listening("hidden", {n: sizes[n] for n in subject.layers() if n in sizes}, run)
+    told = {n: sizes[n] for n in subject.layers() if n in sizes}
+    return Listening("hidden", told, run, subject.device)
 
 
 def _answered(subject: AbstractSubject) -> Listening:
@@ -194,7 +229,7 @@ def _answered(subject: AbstractSubject) -> Listening:
 
     trial = torch.zeros(1, 2, subject.input_size or 1, dtype=torch.float64)
     size = subject.respond(trial.to(subject.device, subject.dtype)).shape[-1]
-    return Listening("answers", {"answers": size}, run)
+    return Listening("answers", {"answers": size}, run, subject.device)
 
 
 def _orthonormal(rows: int, columns: int, seed: int) -> Tensor:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from memaudit.results import Decoding, LinearRecall
     from memaudit.results import Recall as Record
 
-#: Lags below which a model is too short to be asked.
-FEWEST = 2
+#: Lags below which a model is too short to be asked, and beyond which nothing is asked for.
+FEWEST, MOST = 2, 2**20
 ROUNDINGS = ("auto", "float64", "float32", "float16", "bfloat16")
 
 
@@ -29,9 +29,11 @@ class Recall(AbstractProbe):
     Of every linear layer: rank and condition of V_k = [A^(k-1) B, …, A B, B], the error of the
     least-squares inputs V_k^+ x_k, and the same for inputs of few Haar functions (`components`).
     Of any model: R²(lag) of independent inputs from its state by a linear readout, and the memory
-    capacity, the sum over lags and channels. `lags` None are as many as the horizon. `scale` is
-    the standard deviation of the inputs, or stretches real ones around their mean. `rounding` is
-    the dtype that rounds the state of a linear layer: "auto" is the model's, float32 for float64.
+    capacity, the sum over lags and channels: exactly where the model is one linear layer, whose
+    stationary R²(k) is b_kᵀ P^-1 b_k with P = sum_j b_j b_jᵀ and b_j = A^j B. `lags` None are as
+    many as the horizon. `scale` is the standard deviation of the inputs, or stretches real ones
+    around their mean. `rounding` is the dtype that rounds the state of a linear layer: "auto" is
+    the model's, float32 for float64.
     """
 
     name = "recall"
@@ -55,10 +57,12 @@ class Recall(AbstractProbe):
         """Refuse what cannot be measured, before a model is opened."""
         if self.lags is not None and not _whole(self.lags, FEWEST):
             fact = f"recall.lags is {clean(self.lags)!r}"
-            raise ArgumentError(fact, hint=f"give a whole number from {FEWEST} on")
+            raise ArgumentError(fact, hint=f"give a whole number from {FEWEST} to {MOST}")
         if not all(_whole(count, 1) for count in _listed(self.components)):
             fact = f"recall.components is {clean(self.components)!r}"
-            raise ArgumentError(fact, hint="give numbers of Haar functions, as in 4,8,16")
+            raise ArgumentError(
+                fact, hint=f"give numbers of Haar functions, up to {MOST}, as in 4,8,16"
+            )
         if self.rounding not in ROUNDINGS:
             fact = f"recall.rounding is {clean(self.rounding)!r}"
             raise ArgumentError(fact, hint=nearest(str(self.rounding), ROUNDINGS))
@@ -81,6 +85,7 @@ class Recall(AbstractProbe):
     def _measured(
         self, subject: AbstractSubject, setting: Setting, tick: Callable[[int, int], None]
     ) -> Record:
+        from memaudit.probes.recall_notes import notes
         from memaudit.results import Recall as Record
         from memaudit.results import Status
 
@@ -92,9 +97,7 @@ class Recall(AbstractProbe):
             return Record(linear, (), lags, "", Status.TOO_SHORT)
         decodings, fed = self._decodings(subject, setting, lags, linear, tick)
         status = Status.OK if decodings else Status.NO_STATE
-        used = [d for d in decodings if 0 < d.used < d.numbers]
-        note = f"wide states were projected at random to {used[0].used} numbers" if used else ""
-        return Record(linear, decodings, lags, fed, status, note)
+        return Record(linear, decodings, lags, fed, status, "; ".join(notes(decodings)))
 
     def _linear(
         self, subject: AbstractSubject, setting: Setting, lags: int
@@ -119,8 +122,9 @@ class Recall(AbstractProbe):
     ) -> tuple[tuple[Decoding, ...], str]:
         """One record per state, and what was fed; nothing where no state can be heard."""
         from memaudit.probes.bare_layer import bare_layer
-        from memaudit.probes.decoding_inputs import feed_of
+        from memaudit.probes.decoding_inputs import feed_of, warmed
         from memaudit.probes.decoding_trial import WIDEST, DecodingTrial, heard_in
+        from memaudit.probes.settling import settling
 
         exact = bare_layer(subject, linear, setting)
         if exact is not None:
@@ -130,7 +134,9 @@ class Recall(AbstractProbe):
             return (), ""
         numbers = min(WIDEST, max(listening.sizes.values(), default=1))
         feed = feed_of(subject, setting, lags=lags, numbers=numbers, scale=self.scale)
-        trial = DecodingTrial(listening, feed, lags, setting.seed)
+        rest = settling(subject, listening, feed, lags)
+        feed = warmed(feed, subject, setting, lags=lags, warm=rest.steps, numbers=numbers)
+        trial = DecodingTrial(listening, feed, lags, setting.seed, rest.enough)
         return trial.decodings(tick), feed.told()
 
 
@@ -143,4 +149,4 @@ def _listed(components: object) -> list[Any]:
 
 
 def _whole(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST

@@ -8,7 +8,7 @@ from memaudit.results.gradient import Gradient, ReparamGradient
 from memaudit.results.identity import Identity, Recurrence
 from memaudit.results.judgement import SEVERITIES, Assumption, Finding
 from memaudit.results.precision import Precision, RoundedLayer, RoundedMemory, Rounding
-from memaudit.results.recall import Decoding, LinearRecall, Recall, StateRecall
+from memaudit.results.recall import Decoding, LinearRecall, Recall, StateRecall, StationaryRecall
 from memaudit.results.report import SCHEMA, Report
 from memaudit.results.retrofit import RefusedLayer, Retrofit, RetrofittedLayer
 from memaudit.results.spectrum import Spectrum, SpectrumPoint
@@ -46,5 +46,6 @@ __all__ = [
     "SpectrumPoint",
     "Stability",
     "StateRecall",
+    "StationaryRecall",
     "Status",
 ]

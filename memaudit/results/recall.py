@@ -40,16 +40,43 @@ class StateRecall(Record):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class StationaryRecall(Record):
+    """R²(lag) of iid inputs that came for ever, exactly: b_kᵀ P^-1 b_k, P = sum_j b_j b_jᵀ.
+
+    `values` is the mean over the inputs and does not depend on how many lags are asked for;
+    `capacity`, its sum over these lags and the inputs, does. `whole` is the sum over all lags: the
+    rank. `rounded_…` are those of a state whose numbers a dtype rounds.
+    """
+
+    values: np.ndarray
+    rounded_values: np.ndarray
+    capacity: float
+    rounded_capacity: float
+    whole: float
+    rounded_whole: float
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """The inverse of `to_dict`."""
+        curves = {
+            name: np.asarray(data[name], dtype=np.float64) for name in ("values", "rounded_values")
+        }
+        return cls(**{**data, **curves})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class LinearRecall(Record):
     """The reachability matrix V_k = [A^(k-1) B, …, A B, B] of one linear layer, x_k = V_k u_{1:k}.
 
-    `numbers` are the real ones in the state, that of one input in a bank, whose `channels` were
-    looked at: ranks and conditions are then those of the worst. `lengths` has a record for
-    every k, `sparse` one for every number of Haar functions of which inputs of `steps` steps are
-    made. `values` is the exact R²(lag) of iid inputs from the state after `steps` steps, as a mean
-    over the inputs, and `capacity` its sum over lags and inputs; `rounded_values` and
-    `rounded_capacity` are those of a state in `dtype`. `errors` and `rounded_errors` are those of
-    every lag at `steps` steps.
+    `numbers` are the real ones that are free in the state, that of one input in a bank, whose
+    `channels` were looked at: ranks and conditions are then those of the worst. `lengths` has a
+    record for every k, `sparse` one for every number of Haar functions of which inputs of `steps`
+    steps are made. `values` is the exact R²(lag) of iid inputs from the state `steps` steps after
+    rest, as a mean over the inputs, and `capacity` its sum over lags and inputs, the rank;
+    `rounded_values` and `rounded_capacity` are those of a state in `dtype`, whose range of
+    exponents is not looked at. `errors` and `rounded_errors` are those of every lag at `steps`
+    steps. `stationary` has no rest to begin with; None where some |lambda| >= 1, or where a layer
+    that does not tell its matrix had not forgotten in time.
     """
 
     layer: str
@@ -67,11 +94,13 @@ class LinearRecall(Record):
     rounded_errors: np.ndarray
     capacity: float | None
     rounded_capacity: float | None
+    stationary: StationaryRecall | None = None
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """The inverse of `to_dict`."""
         curves = ("values", "rounded_values", "errors", "rounded_errors")
+        settled = data["stationary"]
         return cls(
             **{
                 **data,
@@ -79,6 +108,7 @@ class LinearRecall(Record):
                 "status": Status[data["status"].upper()],
                 "lengths": tuple(StateRecall.from_dict(item) for item in data["lengths"]),
                 "sparse": tuple(StateRecall.from_dict(item) for item in data["sparse"]),
+                "stationary": None if settled is None else StationaryRecall.from_dict(settled),
             }
         )
 
@@ -89,10 +119,12 @@ class Decoding(Record):
 
     `kind` says what was read: "state" is the whole state of a recurrence, "hidden" what a layer
     passes on, "answers" the model's own. `values` is the mean over the `inputs` channels; what
-    does not rise above the measured `floor` is not counted in `capacity`, the sum over lags
-    and channels, which is at most the `numbers` of the state. `half` counts the lags, from 0 on,
-    up to which R² is at least one half. `exact` values are the closed form, from no samples.
-    `used` is less than `numbers` where a wide state was projected at random.
+    does not rise above the measured `floor`, or the scatter of that lag, is not counted in
+    `capacity`, the sum over lags and channels, which is at most the `numbers` of the state. `half`
+    counts the lags, from 0 on, up to which R² is at least one half. `exact` values are the closed
+    form, from no samples. `used` is less than `numbers` where a wide state was projected at random.
+    `stationary` is False where the state was still on its way from rest, or never comes to an end
+    of it. `whole` is the capacity over all lags, not only those asked for, where it is known.
     """
 
     state: str
@@ -107,6 +139,8 @@ class Decoding(Record):
     samples: int
     exact: bool
     status: Status
+    stationary: bool = True
+    whole: float | None = None
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
