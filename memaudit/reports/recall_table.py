@@ -26,15 +26,16 @@ ROWS, TOLD = 24, 4
 #: Inputs that are off by less than this share of their size count as read back.
 RECOVERED = 0.01
 STATES = (
-    "R^2: how much of the input of so many steps ago a linear readout finds in the state. "
-    "Capacity: its sum over lags and inputs, without what is below the floor; at most the numbers "
-    "of the state. Half: lags, from 0 on, with R^2 of one half or more."
+    "R^2: how much of the input of so many steps ago a linear readout finds in the state, after "
+    "inputs that came for ever. Capacity: its sum over the lags asked for and the inputs, without "
+    "what is below the floor; at most the numbers of the state. Half: lags, from 0 on, with R^2 of "
+    "one half or more. Exact: in closed form, from the matrices of the layer."
 )
 LAYERS = (
-    "V_k leads from the last k inputs of a layer to its state; k is as large as the state allows. "
-    "Error: of the least-squares inputs from the state rounded to {dtype}. Rank: at {steps} steps, "
-    "in float64 and rounded. Haar: functions of which an input of {steps} steps may be made, of "
-    "those tried, and still be read back within 0.01 of its size."
+    "V_k leads from k inputs after rest to the state of a layer; k is as large as the state "
+    "allows. Error: of the least-squares inputs from the state rounded to {dtype}. Rank: at "
+    "{steps} steps, in float64 and rounded. Haar: functions of which an input of {steps} steps may "
+    "be made, of those tried, and still be read back within 0.01 of its size."
 )
 
 

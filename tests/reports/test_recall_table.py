@@ -26,10 +26,11 @@ linear layer  numbers  inputs  k  cond(V_k)  error    rank   Haar
 ─────────────────────────────────────────────────────────────────
 ring          8        2       4  1.2e+05    1.0e-02  8 (6)  4
 R^2: how much of the input of so many steps ago a linear readout finds in the
-state. Capacity: its sum over lags and inputs, without what is below the floor;
-at most the numbers of the state. Half: lags, from 0 on, with R^2 of one half or
-more. Fed: noise.
-V_k leads from the last k inputs of a layer to its state; k is as large as the
+state, after inputs that came for ever. Capacity: its sum over the lags asked
+for and the inputs, without what is below the floor; at most the numbers of the
+state. Half: lags, from 0 on, with R^2 of one half or more. Exact: in closed
+form, from the matrices of the layer. Fed: noise.
+V_k leads from k inputs after rest to the state of a layer; k is as large as the
 state allows. Error: of the least-squares inputs from the state rounded to
 float32. Rank: at 16 steps, in float64 and rounded. Haar: functions of which an
 input of 16 steps may be made, of those tried, and still be read back within
