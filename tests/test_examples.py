@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from textwrap import dedent
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -12,6 +14,9 @@ from torch import nn
 
 import memaudit
 from examples import benchmark_stability, draw_report, exact_memory
+from memaudit.probes.recall import Recall
+
+README = Path(__file__).parent.parent / "README.md"
 
 
 def test_the_python_of_the_readme_runs(tmp_path, monkeypatch, capsys) -> None:
@@ -41,16 +46,25 @@ def test_the_retrofit_of_the_readme_runs(tmp_path) -> None:
 
 def test_the_students_of_the_readme_are_trained() -> None:
     _, _, block = readme_blocks()
-    names = {"memaudit": memaudit}
+    names: dict[str, Any] = {}
     exec(compile(block, "README.md", "exec"), names)
     assert names["run"].diverged_at is None
     assert names["run"].last < names["run"].losses[0]
     assert [member.size for member in names["family"].members] == [2, 4, 8]
+    assert f"# {names['family'].verdict}: {names['family'].reason.partition(' (')[0]}" in block
+
+
+def test_the_recall_of_the_readme_is_there() -> None:
+    (block,) = re.findall(r"  ```python\n(.*?)  ```", README.read_text("utf-8"), flags=re.DOTALL)
+    names: dict[str, Any] = {"memaudit": memaudit}
+    exec(compile(dedent(block), "README.md", "exec"), names)
+    assert names["report"].recall.lags == 16
+    asked = memaudit.scan("demo:gru", probes=[Recall(lags=16)])
+    assert asked.recall.capacity == names["report"].recall.capacity
 
 
 def readme_blocks() -> list[str]:
-    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
-    return re.findall(r"```python\n(.*?)```", readme, flags=re.DOTALL)
+    return re.findall(r"^```python\n(.*?)^```", README.read_text("utf-8"), flags=re.DOTALL | re.M)
 
 
 def test_a_report_is_drawn_as_a_picture_that_fetches_nothing(tmp_path) -> None:

@@ -76,8 +76,9 @@ def test_a_hundred_steps_are_too_few_for_modes_that_last_three_hundred():
     report = figure("poly:1.1", "direct", steps=100)
     lasts = 1 / math.sin(math.pi / (4 * SIZES[-1])) ** 2  # the node of Chebyshev next to 1
     assert report.verdict == "undetermined"
-    assert (
-        report.reason == f"100 steps are too few to tell: the slowest mode lasts {lasts:.0f} steps"
+    assert report.reason == (
+        f"100 steps are too few to tell: the slowest mode lasts {lasts:.0f} steps; "
+        f"give steps={math.ceil(lasts)} or more"
     )
     assert [finding.code for finding in report.findings] == ["MA209"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -170,8 +171,10 @@ def _too_short(report: FamilyReport) -> str:
     slowest, steps = min(margins, default=1.0), report.settings["steps"]
     if slowest * steps >= 1:
         return ""
-    lasts = f"lasts {1 / slowest:.0f} steps" if slowest > 0 else "never decays"
-    return f"{steps} steps are too few to tell: the slowest mode {lasts}"
+    told = f"{steps} steps are too few to tell: the slowest mode"
+    if slowest <= 0:
+        return f"{told} never decays"
+    return f"{told} lasts {1 / slowest:.0f} steps; give steps={math.ceil(1 / slowest)} or more"
 
 
 def _crossing(report: FamilyReport, small: FamilyMember, large: FamilyMember) -> Crossing:
