@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from memaudit.errors import ArgumentError
+from memaudit.errors import ArgumentError, clean
 from memaudit.students.activations import activation as function_of
 from memaudit.students.forms import form_of
 
@@ -47,6 +47,11 @@ class DiagonalStudent(nn.Module):
         self.step_size = step
         self.activation = activation
         self._read = function_of(activation)
+        given: object = modes
+        if not isinstance(given, Tensor) or modes.ndim != 1 or not len(modes):
+            shape = tuple(modes.shape) if isinstance(given, Tensor) else clean(given)
+            hint = "give the modes (m,) that it starts with, as in torch.linspace(0.1, 0.9, 8)"
+            raise ArgumentError(f"the modes are {shape}", hint=hint)
         if modes.is_complex():
             raise ArgumentError("the modes are complex", hint="give real ones, or memaudit_ssm.LRU")
         wanted = modes.detach().to(torch.float64)

@@ -79,11 +79,7 @@ def fit(
     pairs = _pairs(answer, shape, samples, seeded(seed), like)
     losses: list[float] = []
     for update, (u, wanted) in zip(range(updates), pairs, strict=False):
-        with torch.enable_grad():
-            loss = (run(u) - wanted).square().mean()
-            stepping.zero_grad()
-            loss.backward()
-        losses.append(float(loss.detach()))
+        losses.append(_gradients(run, u, wanted, stepping))
         if not np.isfinite(losses[-1]):
             return Fit(np.array(losses[:-1]), None, update)
         if watch is not None:
@@ -94,6 +90,29 @@ def fit(
         if progress is not None:
             progress(update + 1, updates)
     return Fit(np.array(losses), None, None)
+
+
+def _gradients(run: Answer, u: Tensor, wanted: Tensor, stepping: torch.optim.Optimizer) -> float:
+    """The loss, whose gradients the weights have then."""
+    with torch.enable_grad():
+        answers = run(u)
+        _check_answers(answers, u, wanted)
+        loss = (answers - wanted).square().mean()
+        stepping.zero_grad()
+        loss.backward()
+    return float(loss.detach())
+
+
+def _check_answers(answers: Any, u: Tensor, wanted: Tensor) -> None:
+    """Refuse what would be broadcast against the target, or has no shape at all."""
+    if not isinstance(answers, torch.Tensor):
+        fact = f"the student answers with {clean(type(answers).__name__)}, not with a tensor"
+        hint = f"let it give the answers {tuple(wanted.shape)} to inputs {tuple(u.shape)} alone"
+        raise ArgumentError(fact, hint=hint)
+    if answers.shape != wanted.shape:
+        given, asked = tuple(answers.shape), tuple(wanted.shape)
+        fact = f"the student answers {given} to inputs {tuple(u.shape)}, and the target {asked}"
+        raise ArgumentError(fact, hint="give a student and a target of the same shape")
 
 
 def _check_count(name: str, value: int) -> None:

@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import memaudit
 from memaudit.errors import ArgumentError
@@ -213,3 +214,34 @@ def test_bad_use_gets_a_sentence(call, fact):
 
 def _into(seen):
     return lambda done, of: seen.append(done)
+
+
+class Answering(nn.Module):
+    """A student that answers with whatever it is told to."""
+
+    def __init__(self, made):
+        super().__init__()
+        self.weight, self.made = nn.Parameter(torch.ones(())), made
+
+    def forward(self, u):
+        return self.made(u * self.weight)
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (lambda u: (u, u), ("answers with tuple", "(4, 8, 1)")),
+        (lambda u: u[..., 0], ("(4, 8) to inputs (4, 8, 1)", "the target (4, 8, 1)")),
+        (lambda u: u.mean(1), ("answers (4, 1) to inputs", "the target (4, 8, 1)")),
+    ],
+)
+def test_a_student_that_answers_otherwise_is_refused_with_both_shapes(made, words):
+    with pytest.raises(ArgumentError) as error:
+        fit(Answering(made), "exp:0.9", updates=2, length=8, batch=4)
+    assert all(word in str(error.value) for word in words)
+
+
+@pytest.mark.parametrize("modes", [0, 8, None, torch.zeros(0), torch.zeros(2, 2), [0.5]])
+def test_modes_that_are_no_row_of_numbers_are_refused_in_a_sentence(modes):
+    with pytest.raises(ArgumentError, match=r"the modes are .*; give the modes"):
+        DiagonalStudent(modes)
