@@ -73,8 +73,8 @@ def diff(
             ascii_only=not can_show_braille(sheet),
         )
         results = [gate.compare(first, second) for gate in gates]
-        files = str(before), str(after)
-        drawn = diff_html(compare(first, second), first, second, files=files) if target else ""
+        files, both = (str(before), str(after)), compare(first, second)
+        drawn = diff_html(both, first, second, files=files, gates=results) if target else ""
     if target is not None:
         write_text(drawn, target)
     show(page, on=sheet)

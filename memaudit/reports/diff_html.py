@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from memaudit.errors import clean
@@ -10,23 +11,36 @@ from memaudit.reports.diff import WARNING, verdict_line
 from memaudit.reports.page.changes import changes_table, facts_table, finding_list
 from memaudit.reports.page.detail import DETAILS, MOST_BYTES
 from memaudit.reports.page.document import Document
+from memaudit.reports.page.judged import gates_told
 from memaudit.reports.page.markup import Markup, joined, tag, text
 from memaudit.reports.page.overlay import layer_figures, memory_figures, stability_figure
 from memaudit.reports.page.section import Section, grid
+from memaudit.reports.page.verdict import hit_gates
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from memaudit.reports.page.detail import Detail
-    from memaudit.results import Curve, Report
+    from memaudit.results import Curve, GateResult, Report
     from memaudit.results.difference import Difference
 
 
 def diff_html(
-    difference: Difference, before: Report, after: Report, *, files: tuple[str, str] = ("", "")
+    difference: Difference,
+    before: Report,
+    after: Report,
+    *,
+    files: tuple[str, str] = ("", ""),
+    gates: Sequence[GateResult] = (),
 ) -> str:
-    """The page of a difference, of at most five megabytes; `files` are where the reports were."""
+    """The page of a difference, of at most five megabytes.
+
+    `files` are where the reports were, `gates` what every `--fail-on` said of the two.
+    """
     page = ""
     for place, detail in enumerate(DETAILS):
-        page = _document(difference, before, after, files, detail, thinned=place > 0).render()
+        document = _document(difference, before, after, files, gates, detail)
+        page = replace(document, thinned=place > 0).render()
         if len(page.encode()) <= MOST_BYTES:
             break
     return page
@@ -37,23 +51,22 @@ def _document(
     before: Report,
     after: Report,
     files: tuple[str, str],
+    gates: Sequence[GateResult],
     detail: Detail,
-    *,
-    thinned: bool,
 ) -> Document:
     sections = [
         _memory(difference, before, after, detail),
         _layers(difference, before, after, detail),
         _weights(difference, before, after, detail),
         _findings(difference, detail),
+        gates_told(gates, detail),
         _circumstances(difference, detail),
     ]
     return Document(
         title=f"memaudit diff: {clean(before.subject.source, limit=100)}",
         header=_header(before, after, files),
-        verdict=_verdict(difference, before, after),
+        verdict=_verdict(difference, before, after, gates),
         sections=[section for section in sections if section is not None],
-        thinned=thinned,
     )
 
 
@@ -69,7 +82,9 @@ def _header(before: Report, after: Report, files: tuple[str, str]) -> Markup:
     return tag("header", eyebrow, tag("h1", title), tag("ul", rows, class_="facts"), class_="hero")
 
 
-def _verdict(difference: Difference, before: Report, after: Report) -> Markup:
+def _verdict(
+    difference: Difference, before: Report, after: Report, gates: Sequence[GateResult]
+) -> Markup:
     shared = [query for query in before.memory if query in after.memory]
     cards = [_card(query, before.memory[query], after.memory[query]) for query in shared]
     line = verdict_line(difference)
@@ -77,6 +92,7 @@ def _verdict(difference: Difference, before: Report, after: Report) -> Markup:
         "section",
         tag("h2", "Verdict", id="verdict-title", class_="quiet"),
         tag("p", line[:1].upper() + line[1:] + ".", class_="sentence"),
+        hit_gates(gates),
         None if difference.comparable else tag("p", WARNING, class_="notice"),
         tag("div", cards, class_="cards") if cards else None,
         id="verdict",

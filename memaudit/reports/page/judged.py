@@ -14,8 +14,10 @@ from memaudit.reports.page.verdict import anchor
 from memaudit.results import SEVERITIES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from memaudit.reports.page.detail import Detail
-    from memaudit.results import Finding, Report
+    from memaudit.results import Finding, GateResult, Report
 
 #: So many places of one finding are told; the JSON report has them all.
 TOLD = 6
@@ -36,10 +38,15 @@ def findings_section(report: Report, detail: Detail) -> Section:
 
 
 def gates_section(report: Report, detail: Detail) -> Section | None:
+    """What every `--fail-on` said of a report."""
+    return gates_told(report.gates, detail)
+
+
+def gates_told(gates: Sequence[GateResult], detail: Detail) -> Section | None:
     """What every `--fail-on` said."""
     rows = [
         (clean(gate.word), _mark("hit" if gate.hit else "open"), clean(gate.told))
-        for gate in report.gates[: detail.items]
+        for gate in gates[: detail.items]
     ]
     if not rows:
         return None

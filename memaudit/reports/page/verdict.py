@@ -14,11 +14,13 @@ from memaudit.reports.summary import PARTIAL, percent
 from memaudit.results import SEVERITIES, Status
 
 if TYPE_CHECKING:
-    from memaudit.reports.page.detail import Detail
-    from memaudit.results import Curve, Finding, Report
+    from collections.abc import Sequence
 
-#: So many findings stand at the top.
-WORST = 3
+    from memaudit.reports.page.detail import Detail
+    from memaudit.results import Curve, Finding, GateResult, Report
+
+#: So many of many findings stand at the top; this few are all told there.
+WORST, FEW = 3, 5
 #: How a kind of decay ends a sentence.
 MANNER = {
     "finite": "and then nothing at all is left",
@@ -72,6 +74,7 @@ def verdict(report: Report, detail: Detail) -> Markup:
         tag("h2", "Verdict", id="verdict-title", class_="quiet"),
         tag("p", sentence(report), class_="sentence"),
         tag("div", cards, class_="cards") if cards else None,
+        hit_gates(report.gates),
         worst(report),
         id="verdict",
         aria_labelledby="verdict-title",
@@ -83,7 +86,7 @@ def sentence(report: Report) -> Markup:
     known = {q: c for q, c in report.memory.items() if c.status not in wording.UNREAD}
     if not known:
         return text("No memory curve could be judged.")
-    query = max(known, key=lambda name: reach(known[name]))
+    query = max(known, key=lambda name: _standing(known[name]))
     curve = known[query]
     kind, lags = curve.decay.kind, wording.horizon(curve)
     if kind == "memoryless":
@@ -95,6 +98,12 @@ def sentence(report: Report) -> Markup:
     count = lags.replace("> ", "more than ")
     steps = tag("strong", f"{count} step{'' if count == '1' else 's'}")
     return joined("It remembers for ", steps, f", {manner} (query {clean(query)}).")
+
+
+def _standing(curve: Curve) -> tuple[tuple[int, float], bool, float]:
+    """Which query the sentence names: of those that reach equally far one without a caveat."""
+    rank, horizon, half_life = reach(curve)
+    return (rank, horizon), curve.status is Status.OK, half_life
 
 
 def card(query: str, curve: Curve, hue: str) -> Markup:
@@ -129,7 +138,9 @@ def worst(report: Report) -> Markup:
     if not counts:
         return tag("p", "No findings: nothing speaks against these numbers.", class_="aside")
     ordered = sorted(report.findings, key=lambda f: -_grade(f.severity))
-    grave = [f for f in ordered if f.severity != "note"][:WORST] or ordered[:1]
+    grave = ordered
+    if len(ordered) > FEW:
+        grave = ([f for f in ordered if f.severity != "note"] or ordered)[:WORST]
     listed = [
         tag(
             "li",
@@ -144,7 +155,21 @@ def worst(report: Report) -> Markup:
         for f in grave
     ]
     title = tag("h3", ", ".join(counts))
-    return tag("div", title, tag("ul", listed, class_="worst"), class_="found")
+    rest = len(ordered) - len(grave)
+    more = tag("a", f"{rest} more below", href="#findings") if rest else None
+    told = tag("p", more, class_="aside") if more else None
+    return tag("div", title, tag("ul", listed, class_="worst"), told, class_="found")
+
+
+def hit_gates(gates: Sequence[GateResult]) -> Markup | None:
+    """The gates that were hit, for those who come here because a check failed."""
+    hit = [clean(gate.word, limit=60) for gate in gates if gate.hit]
+    if not hit:
+        return None
+    more = f" and {len(hit) - WORST} more" if len(hit) > WORST else ""
+    noun = "gate was" if len(hit) == 1 else "gates were"
+    link = tag("a", f"{len(hit)} {noun} hit", href="#gates")
+    return tag("p", link, f": {', '.join(hit[:WORST])}{more}", class_="notice")
 
 
 def _linked(finding: Finding) -> Markup:
