@@ -91,11 +91,7 @@ def run(effort: Effort) -> Outcome:
         f"search for E(beta) does not find, so that int4 of best lies above the searched curve "
         f"({shares['best', 'int4']:.2g} times; E(beta) as measured is a lower bound)",
         numbers=tuple(numbers),
-        settings={
-            "modes": MODES,
-            "ball": "max-abs",
-            "norm": reports["direct"].precision.norm,
-        },
+        settings={"modes": MODES, "ball": "max-abs", "norm": reports["direct"].precision.norm},
         figure=_figure(reports),
     )
 

@@ -93,13 +93,8 @@ def run(effort: Effort) -> Outcome:
     plain = {n: cells["complex", 0.99, n].error for n in (784, 512)}
     known = {n: cells["real", 0.99, n].error for n in (784, 512)}
     disk = cells["complex", 0.0, 784]
-    numbers = _numbers(cells)
-    numbers.append(Number("V u against stepping, relative", _stepping(u[:, :4])))
-    numbers += [
-        Number(f"{way}: {name}", "seen" if found else "not seen")
-        for way in WAYS
-        for name, found in parts[way].items()
-    ]
+    numbers = [*_numbers(cells), Number("V u against stepping, relative", _stepping(u[:, :4]))]
+    numbers += _seen(parts)
     return Outcome(
         holds=all(seen.values()),
         reason=f"r_min = 0.99: V^+ leaves a relative error of {plain[784]:.2g} at N = 784 and "
@@ -146,6 +141,15 @@ def _parts(cells: dict, radii: tuple, sizes: tuple, way: str) -> dict[str, bool]
         "error falls with r_min": all(a > b for a, b in pairwise(square)),
         "condition falls with both": all(a > b for row in (most, late) for a, b in pairwise(row)),
     }
+
+
+def _seen(parts: dict[str, dict[str, bool]]) -> list[Number]:
+    """Every part of the claim, by both readers."""
+    return [
+        Number(f"{way}: {name}", "seen" if found else "not seen")
+        for way in WAYS
+        for name, found in parts[way].items()
+    ]
 
 
 def _missed(parts: dict[str, bool]) -> str:
