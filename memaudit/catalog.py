@@ -98,7 +98,7 @@ ABSTRACT: Final[dict[str, tuple[str, ...]]] = {
     "probes": ("memaudit.contracts.AbstractProbe",),
     "reparams": ("memaudit.reparam.AbstractReparam",),
     "targets": ("memaudit.target.AbstractTarget",),
-    "findings": ("memaudit.contracts.AbstractRule",),
+    "findings": ("memaudit.rule.AbstractRule",),
     "reports": ("memaudit.contracts.AbstractReportFormat",),
 }
 #: Rises when a plugin that was written for the old contracts would no longer work.

@@ -16,6 +16,7 @@ from memaudit.linear_part import AbstractLinearPart as AbstractLinearPart
 from memaudit.perturbable import AbstractPerturbable as AbstractPerturbable
 from memaudit.perturbable import Role as Role
 from memaudit.reparam import AbstractReparam as AbstractReparam
+from memaudit.rule import AbstractRule as AbstractRule
 from memaudit.stored_decay import DenseDecay as DenseDecay
 from memaudit.stored_decay import DiagonalDecay as DiagonalDecay
 from memaudit.stored_decay import NoDecay as NoDecay
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from memaudit.loading.source import Source
-    from memaudit.results import Curve, FamilyReport, Finding, Identity, Report, Spectrum
+    from memaudit.results import Curve, Identity, Report, Spectrum
 
 
 class AbstractSubject(ABC):
@@ -266,31 +267,6 @@ class AbstractProbe(ABC):
         """Like `measure`, with what the audit lends; without tools there is no progress."""
         del tools
         return self.measure(subject, setting)
-
-
-class AbstractRule(ABC):
-    """One finding: a permanent code, the evidence it needs, the sentence and the advice."""
-
-    code: ClassVar[str]
-    name: ClassVar[str]
-    severity: ClassVar[str]
-    #: What `memaudit explain` prints: why it matters and what to do, in a few sentences.
-    explanation: ClassVar[str]
-
-    @abstractmethod
-    def check(self, report: Report) -> Iterable[Finding]:
-        """The findings that the report gives rise to."""
-
-    def check_family(self, family: FamilyReport) -> Iterable[Finding]:
-        """The findings that a family of models gives rise to."""
-        del family
-        return ()
-
-    def finding(self, message: str, advice: str, *, where: str = "") -> Finding:
-        """A finding of this rule."""
-        from memaudit.results import Finding
-
-        return Finding(self.code, self.name, self.severity, message, advice, where)
 
 
 class AbstractReportFormat(ABC):

@@ -17,7 +17,7 @@ from memaudit.cli.conditions import (
     shown,
     split,
 )
-from memaudit.cli.gates import Gate, parse_finding, told_of
+from memaudit.cli.gates import NEW, Gate, of_one_model, parse_finding, told_of
 from memaudit.metrics import measured
 from memaudit.results import SEVERITIES, Finding, GateResult
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from memaudit.results import Report
-
-NEW = "new-"
 
 
 class ChangeGate(Protocol):
@@ -70,6 +68,9 @@ class NewFinding:
             fresh = earlier is None or (risen and earlier not in self.gate.severities)
             if fresh and self.gate.hit_by(finding):
                 came.append(finding)
+        reason = "" if came else self.gate.unmet(after)
+        if reason:
+            return GateResult(self.gate.word, True, f"{self.gate.code}: in AFTER {reason}")
         return told_of(self.gate.word, came, kind="the new ")
 
 
@@ -134,5 +135,6 @@ def _gate(word: str) -> ChangeGate:
             return Shift(word, plain, sign, parse_number(number[:-1].strip(), word))
         return Later(Condition(word, plain, sign, parse_number(number, word)))
     if word.lower().startswith(NEW):
-        return NewFinding(parse_finding(word[len(NEW) :], asked=Asked(), option=word))
-    return Later(parse_finding(word, asked=Asked()))
+        wanted = parse_finding(word[len(NEW) :], asked=Asked(), option=word)
+        return NewFinding(of_one_model(wanted))
+    return Later(of_one_model(parse_finding(word, asked=Asked())))

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from memaudit import registry
 from memaudit.catalog import BUILT_IN, DEFAULT_PROBES, DEFAULT_QUERIES
 from memaudit.errors import ArgumentError, clean, nearest
 from memaudit.metrics import METRICS, described, measured, spoken
@@ -121,12 +122,22 @@ def checked_name(name: str, asked: Asked | None) -> str:
     if asked is None:
         return plain
     if metric.probe and metric.probe not in asked.probes:
-        fact = f"{metric.probe} is not asked for, and without it there is no {clean(plain)}"
-        raise ArgumentError(fact, hint=f"add --probe {metric.probe} to those that you want")
+        raise unasked(metric.probe, plain, asked)
     if query and query not in asked.queries:
-        fact = f"the query {clean(query)} is not asked for, so nothing tells {clean(plain)}"
-        raise ArgumentError(fact, hint=f"add --query {query} to those that you want")
+        raise unasked(query, plain, asked)
     return plain
+
+
+def unasked(missing: str, wanted: str, asked: Asked) -> ArgumentError:
+    """The error for a gate on what nobody measures; naming one replaces the default ones."""
+    if missing in registry.available("queries"):
+        fact = f"the query {clean(missing)} is not asked for, so nothing tells {clean(wanted)}"
+        names, option = (*asked.queries, missing), "--query"
+    else:
+        fact = f"{clean(missing)} is not asked for, and without it there is no {clean(wanted)}"
+        names, option = (*asked.probes, missing), "--probe"
+    words = " ".join(f"{option} {clean(name)}" for name in names)
+    return ArgumentError(fact, hint=f"{option} replaces the default ones, so give {words}")
 
 
 def known_names(asked: Asked) -> tuple[str, ...]:

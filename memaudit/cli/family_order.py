@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memaudit import registry
-from memaudit.cli.gates import Gate, parse_gates, say_gates
+from memaudit.cli.gates import Gate, parse_family_gates, say_gates
 from memaudit.cli.output import INTERRUPTED, UNMEASURED, console, say, show, to_stdout
 from memaudit.cli.scanning import CLEAN, GATE
 from memaudit.cli.settings import parse_settings
@@ -54,7 +54,7 @@ def checked_family(
     if arguments["adapter"] is not None:
         registry.find("adapters", arguments["adapter"])
     everything = {**_own(parse_settings(settings), arguments), **arguments}
-    gates = parse_gates(fail_on)
+    gates = parse_family_gates(fail_on)
     access = access_from(everything)
     found: tuple[Target, ...] = ()
     for source in sources:

@@ -24,6 +24,7 @@ class BeyondBoundary(AbstractRule):
     code: ClassVar[str] = "MA202"
     name: ClassVar[str] = "beyond-boundary"
     severity: ClassVar[str] = "error"
+    needs: ClassVar[tuple[str, ...]] = ("spectrum",)
     explanation: ClassVar[str] = (
         "An eigenvalue of one step of the recurrence has a modulus above 1 by more than rounding. "
         "In a linear layer that mode grows without end, and so does every error in it: on longer "

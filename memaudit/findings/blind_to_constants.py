@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from memaudit.contracts import AbstractRule
-from memaudit.findings.evidence import groups, remembers
+from memaudit.findings.evidence import groups, one_sided, remembers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from memaudit.results import Finding, Report
 
@@ -29,6 +29,12 @@ class BlindToConstants(AbstractRule):
         "do find memory, so this curve says nothing about it. Rely on the impulse, on the "
         "reversed query, or on text (--query context)."
     )
+
+    @classmethod
+    def lacks(cls, queries: Collection[str], probes: Collection[str]) -> str:
+        """One that feeds a constant, or one that does not."""
+        del probes
+        return one_sided(queries, CONSTANT)
 
     def check(self, report: Report) -> Iterable[Finding]:
         """One finding per place, with the queries on both sides."""

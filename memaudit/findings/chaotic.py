@@ -20,6 +20,7 @@ class Chaotic(AbstractRule):
     code: ClassVar[str] = "MA207"
     name: ClassVar[str] = "chaotic"
     severity: ClassVar[str] = "warning"
+    needs: ClassVar[tuple[str, ...]] = ("spectrum",)
     explanation: ClassVar[str] = (
         "Along a trajectory under ordinary inputs two states that differ by a little move apart, "
         "by the factor exp(exponent) a step on average, and the whole interval of that exponent "

@@ -19,6 +19,7 @@ class ClosedFormDisagrees(AbstractRule):
     code: ClassVar[str] = "MA116"
     name: ClassVar[str] = "closed-form-disagrees"
     severity: ClassVar[str] = "error"
+    needs: ClassVar[tuple[str, ...]] = ("closed-form",)
     explanation: ClassVar[str] = (
         "The kernel of a linear time-invariant layer follows from its weights in closed form, and "
         "an impulse that is fed to the layer must be answered by that kernel. Here the two differ "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from memaudit.contracts import AbstractRule
+from memaudit.rule import FAMILY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,6 +20,7 @@ class CrossingsShiftLeft(AbstractRule):
     code: ClassVar[str] = "MA208"
     name: ClassVar[str] = "crossings-shift-left"
     severity: ClassVar[str] = "warning"
+    needs: ClassVar[tuple[str, ...]] = (FAMILY,)
     explanation: ClassVar[str] = (
         "Larger models of this family fit the target better as long as nothing moves, but a move "
         "of the weights from which on they are worse than the next smaller model gets smaller "

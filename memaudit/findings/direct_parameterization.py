@@ -22,6 +22,7 @@ class DirectParameterization(AbstractRule):
     code: ClassVar[str] = "MA203"
     name: ClassVar[str] = "direct-parameterization"
     severity: ClassVar[str] = "note"
+    needs: ClassVar[tuple[str, ...]] = ("spectrum",)
     explanation: ClassVar[str] = (
         "The recurrent weights of these layers are stored directly, or through relu or clip, with "
         "which a finite step of the weights reaches the boundary of stability. Nothing is wrong "

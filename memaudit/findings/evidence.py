@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memaudit import registry
+from memaudit.catalog import DEFAULT_QUERIES
 from memaudit.errors import MemauditError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from memaudit.results import Assumption, Curve, Report
 
@@ -62,6 +63,15 @@ def measured(assumption: Assumption) -> str:
 def remembers(curve: Curve) -> bool:
     """Whether something of the past was heard, whatever the kind of its decay."""
     return bool(len(curve.values)) and curve.decay.kind != "memoryless"
+
+
+def one_sided(queries: Collection[str], side: tuple[str, ...]) -> str:
+    """The query to add where all are of one side, or none is; "" where there are both."""
+    if not any(query in side for query in queries):
+        return side[0]
+    if all(query in side for query in queries):
+        return next(query for query in DEFAULT_QUERIES if query not in side)
+    return ""
 
 
 def last_lag(curve: Curve) -> int:

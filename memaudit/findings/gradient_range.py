@@ -26,6 +26,7 @@ class GradientRange(AbstractRule):
     code: ClassVar[str] = "MA206"
     name: ClassVar[str] = "gradient-range"
     severity: ClassVar[str] = "warning"
+    needs: ClassVar[tuple[str, ...]] = ("gradient",)
     explanation: ClassVar[str] = (
         "All raw weights of a recurrent layer share one learning rate, so what counts is the "
         "gradient beside the weight that it moves. Here the largest ratio |dLoss/dw| / |w| of the "

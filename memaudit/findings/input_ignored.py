@@ -20,6 +20,7 @@ class InputIgnored(AbstractRule):
     code: ClassVar[str] = "MA108"
     name: ClassVar[str] = "input-ignored"
     severity: ClassVar[str] = "warning"
+    needs: ClassVar[tuple[str, ...]] = ("assumptions",)
     explanation: ClassVar[str] = (
         "Every curve stays at the numerical floor, and the answer to the inputs that were tried is "
         "the answer to zero: the model does not look at its input. Dead input weights, a "

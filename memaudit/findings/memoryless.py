@@ -19,6 +19,7 @@ class Memoryless(AbstractRule):
     code: ClassVar[str] = "MA101"
     name: ClassVar[str] = "memoryless"
     severity: ClassVar[str] = "note"
+    needs: ClassVar[tuple[str, ...]] = ("heaviside",)
     explanation: ClassVar[str] = (
         "The model answers its input, yet under a step the answer is constant from the first "
         "moment on: nothing of the past reaches the present. An identity map, a pointwise layer "

@@ -26,6 +26,7 @@ class NearBoundary(AbstractRule):
     code: ClassVar[str] = "MA201"
     name: ClassVar[str] = "near-boundary"
     severity: ClassVar[str] = "warning"
+    needs: ClassVar[tuple[str, ...]] = ("spectrum",)
     explanation: ClassVar[str] = (
         "An eigenvalue of one step of the recurrence has a modulus within 1e-4 of 1, or is exactly "
         "1: its mode forgets only after ten thousand steps or never. A change of the weights of "

@@ -19,6 +19,7 @@ class NotCausal(AbstractRule):
     code: ClassVar[str] = "MA301"
     name: ClassVar[str] = "not-causal"
     severity: ClassVar[str] = "warning"
+    needs: ClassVar[tuple[str, ...]] = ("assumptions",)
     explanation: ClassVar[str] = (
         "A change of a later input moved an earlier answer, so the model looks ahead: it is "
         "bidirectional, pools over the sequence, or normalizes over time. The memory function is "

@@ -19,6 +19,7 @@ class NotDeterministic(AbstractRule):
     code: ClassVar[str] = "MA303"
     name: ClassVar[str] = "not-deterministic"
     severity: ClassVar[str] = "warning"
+    needs: ClassVar[tuple[str, ...]] = ("assumptions",)
     explanation: ClassVar[str] = (
         "Two runs on the same input gave different answers. Dropout that is left on, sampling, a "
         "state that survives on the module, or nondeterministic kernels do that. The difference "

@@ -19,6 +19,7 @@ class NotTimeHomogeneous(AbstractRule):
     code: ClassVar[str] = "MA302"
     name: ClassVar[str] = "not-time-homogeneous"
     severity: ClassVar[str] = "note"
+    needs: ClassVar[tuple[str, ...]] = ("assumptions",)
     explanation: ClassVar[str] = (
         "The same input was fed at several offsets, and the answers differ by more than rounding. "
         "Models with positions, with an initial state that is not a fixed point, or with a "

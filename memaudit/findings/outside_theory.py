@@ -21,6 +21,7 @@ class OutsideTheory(AbstractRule):
     code: ClassVar[str] = "MA305"
     name: ClassVar[str] = "outside-theory"
     severity: ClassVar[str] = "note"
+    needs: ClassVar[tuple[str, ...]] = ("assumptions",)
     explanation: ClassVar[str] = (
         "The theorems that tie the decay of memory to stability hold for functionals that are "
         "bounded, continuous and regular. The model was measured to break one of these: its gain "

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from memaudit.catalog import DEFAULT_QUERIES
 from memaudit.contracts import AbstractRule
 from memaudit.findings.evidence import bracket, each, groups, span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from memaudit.results import Curve, Finding, Report
 
 
 #: Rates within this factor are one rate, measured through different nonlinear regimes.
 FACTOR = 1.5
+#: What tokens do is a question of its own.
+IN_TOKENS = ("repeat", "context")
 
 
 class QueriesDisagree(AbstractRule):
@@ -33,6 +36,14 @@ class QueriesDisagree(AbstractRule):
         "number does not describe such a model. Read the curves side by side, and rely on the "
         "query that resembles your data."
     )
+
+    @classmethod
+    def lacks(cls, queries: Collection[str], probes: Collection[str]) -> str:
+        """A second one that feeds vectors."""
+        del probes
+        vectors = [query for query in queries if query not in IN_TOKENS]
+        others = [query for query in DEFAULT_QUERIES if query not in vectors]
+        return others[0] if len(vectors) < 2 else ""
 
     def check(self, report: Report) -> Iterable[Finding]:
         """One finding per place whose determined curves contradict each other."""

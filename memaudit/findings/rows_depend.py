@@ -19,6 +19,7 @@ class RowsDepend(AbstractRule):
     code: ClassVar[str] = "MA304"
     name: ClassVar[str] = "rows-depend"
     severity: ClassVar[str] = "warning"
+    needs: ClassVar[tuple[str, ...]] = ("assumptions",)
     explanation: ClassVar[str] = (
         "A sequence was answered differently alone and together with others. Batch norm in "
         "training mode, experts with a capacity, padding that leaks into the state, or a swapped "

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from memaudit.contracts import AbstractRule
-from memaudit.findings.evidence import groups, remembers
+from memaudit.findings.evidence import groups, one_sided, remembers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from memaudit.results import Finding, Report
 
@@ -30,6 +30,12 @@ class ShutBySilence(AbstractRule):
         "for silence (--set baseline=natural, or a number for models without embeddings), or "
         "read text (--query context)."
     )
+
+    @classmethod
+    def lacks(cls, queries: Collection[str], probes: Collection[str]) -> str:
+        """One that ends in silence, or one that does not."""
+        del probes
+        return one_sided(queries, ENDING_IN_SILENCE)
 
     def check(self, report: Report) -> Iterable[Finding]:
         """One finding per place, with the queries on both sides."""

@@ -25,6 +25,7 @@ class SpectrumDisagrees(AbstractRule):
     code: ClassVar[str] = "MA204"
     name: ClassVar[str] = "spectrum-disagrees"
     severity: ClassVar[str] = "warning"
+    needs: ClassVar[tuple[str, ...]] = ("spectrum",)
     explanation: ClassVar[str] = (
         "By the eigenvalues at rest every mode of the recurrent layers is forgotten inside the "
         "window, and yet a measured curve stays, grows, or falls more than twice as slowly as the "

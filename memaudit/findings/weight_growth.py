@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from memaudit.contracts import AbstractRule
+from memaudit.rule import FAMILY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,6 +23,7 @@ class WeightGrowth(AbstractRule):
     code: ClassVar[str] = "MA209"
     name: ClassVar[str] = "weight-growth"
     severity: ClassVar[str] = "warning"
+    needs: ClassVar[tuple[str, ...]] = (FAMILY,)
     explanation: ClassVar[str] = (
         "A stable approximation has weights that stay bounded as the model grows. In this family "
         "the largest weight grows by more than a factor of four from the smallest member to the "

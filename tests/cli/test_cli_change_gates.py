@@ -129,9 +129,19 @@ def test_a_finding_that_is_new_hits_its_gate(gate, before, after, word, told):
     assert (told or "") in err
 
 
+@pytest.mark.parametrize("word", ["MA205", "new-MA205", "new-format-unsafe"])
+def test_a_finding_whose_probe_did_not_run_hits_the_gate(gate, word):
+    code, err = gate(report(curve()), report(curve()), word)
+    assert code == 1
+    assert "precision was not asked for" in one_line(err)
+    settings = {**report(curve()).settings, "probes": ["precision"]}
+    assert gate(report(curve()), report(curve(), settings=settings), word) == (0, "")
+
+
 @pytest.mark.parametrize(
     ("word", "fact"),
     [
+        ("new-MA208", "MA208 is told of a family of models, not of one"),
         ("horzon<-20%", "did you mean horizon"),
         ("horizon<%", "which is no number"),
         ("horizon<-20%%", "which is no number"),

@@ -109,6 +109,7 @@ def test_an_interrupted_family_shows_what_was_measured(play):
         (["--adapter", "rn"], "did you mean rnn?"),
         (["--set", "draws=3"], "--set cannot change draws; use --draws"),
         (["--fail-on", "MA999"], "no level or finding"),
+        (["--fail-on", "MA205"], "MA205 is told of one model, not of a family"),
         (["--draws", "0"], "--draws"),
         (["no-such-file.pt"], "no such file or folder"),
         (["--json", "no-such-folder/f.json"], "does not exist"),

@@ -165,11 +165,30 @@ def test_a_gate_beats_incomplete_and_the_errors_are_still_told(run, stage):
         (["horizon<-20%"], "changes are for memaudit diff"),
         (["horizon"], "is a number, not a finding; compare it"),
         (["radius<0.1"], "stability is not asked for, and without it there is no radius"),
-        (["capacity<3"], "add --probe recall"),
-        (["margin<1", "--probe", "stability"], "add --probe spectrum"),
+        (
+            ["capacity<3"],
+            "--probe replaces the default ones, so give --probe assumptions --probe spectrum "
+            "--probe closed-form --probe recall",
+        ),
+        (["margin<1", "--probe", "stability"], "give --probe stability --probe spectrum"),
         (["context.horizon<9"], "the query context is not asked for"),
-        (["impulse.horizon<9", "--query", "heaviside"], "add --query impulse"),
-        (["new-warning"], "knows no level or finding 'new-warning'"),
+        (["impulse.horizon<9", "--query", "heaviside"], "give --query heaviside --query impulse"),
+        (["new-warning"], "knows no level or finding 'new-warning'; what is new is for memaudit"),
+        (["MA999"], "did you mean MA"),
+        (["MA205"], "precision is not asked for, and without it there is no MA205; --probe repl"),
+        (["format-unsafe"], "precision is not asked for, and without it there is no MA205"),
+        (["MA206"], "gradient is not asked for"),
+        (["MA201", "--probe", "assumptions"], "give --probe assumptions --probe spectrum"),
+        (["MA116", "--probe", "spectrum"], "closed-form is not asked for"),
+        (["MA301", "--probe", "spectrum"], "assumptions is not asked for"),
+        (["MA101", "--query", "impulse"], "the query heaviside is not asked for"),
+        (["MA107", "--query", "impulse"], "give --query impulse --query heaviside"),
+        (["MA107", "--query", "impulse", "--query", "context"], "the query heaviside is not"),
+        (["MA114", "--query", "heaviside"], "the query impulse is not asked for"),
+        (["MA114", "--query", "reversed"], "the query heaviside is not asked for"),
+        (["MA115", "--query", "heaviside"], "the query impulse is not asked for"),
+        (["MA208"], "MA208 is told of a family of models, not of one; give it to memaudit family"),
+        (["weight-growth"], "MA209 is told of a family of models, not of one"),
     ],
 )
 def test_a_bad_gate_is_refused_before_any_work(run, stage, words, fact):
@@ -178,6 +197,19 @@ def test_a_bad_gate_is_refused_before_any_work(run, stage, words, fact):
     assert one_line(err).startswith("memaudit: error[E_ARGUMENT] ")
     assert fact in err
     assert "\x1b" not in err
+
+
+def test_a_finding_whose_probe_failed_hits_its_gate(run, stage):
+    words = ("--probe", "precision", "--fail-on", "MA205")
+    settings = {**report(curve()).settings, "probes": ["precision"]}
+    stage.answer = report(curve(), settings=settings)
+    assert run(*words)[::2] == (0, "")  # whole: the probe ran, and found nothing
+    error = {"code": "E_MEMORY", "stage": "precision", "message": "no room", "hint": "--quick"}
+    stage.answer = report(curve(), settings=settings, complete=False, errors=(error,))
+    code, _, err = run(*words)
+    assert code == 1
+    told = "gate --fail-on MA205 was hit by MA205, for precision was not measured"
+    assert err.splitlines()[0] == f"memaudit: {told}"
 
 
 def test_gates_come_from_the_environment_without_blanks(run, stage, monkeypatch):
