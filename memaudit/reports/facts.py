@@ -16,7 +16,7 @@ from memaudit.results import Precision, Recall, Stability
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memaudit.results import Report
+    from memaudit.results import Decoding, Report
 
 #: Names are cut here: a line has other things to tell.
 NAME = 30
@@ -40,9 +40,14 @@ def _told(report: Report) -> Iterator[tuple[str, str]]:
     if report.gradient:
         forms = dict.fromkeys(clean(item.recommended, limit=NAME) for item in report.gradient)
         yield "gradient", f"reparameterization to train with: {', '.join(forms)}"
-    if isinstance(report.recall, Recall) and report.recall.capacity is not None:
-        yield "recall", f"capacity {report.recall.capacity:.4g} past inputs"
+    if isinstance(report.recall, Recall) and report.recall.fullest is not None:
+        yield "recall", _recall(report.recall.fullest)
     yield "assumptions", _assumptions(report)
+
+
+def _recall(most: Decoding) -> str:
+    inputs = f"{most.inputs} input{'s' * (most.inputs != 1)}"
+    return f"{most.told} ({clean(most.state, limit=NAME)}, {inputs})"
 
 
 def _spectrum(report: Report) -> str:

@@ -96,6 +96,10 @@ class LinearRecall(Record):
     rounded_capacity: float | None
     stationary: StationaryRecall | None = None
 
+    def __repr__(self) -> str:
+        most = "no capacity" if self.capacity is None else f"capacity {self.capacity:.4g}"
+        return f"LinearRecall({self.layer!r}: {most} of {self.numbers} numbers, {self.steps} steps)"
+
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """The inverse of `to_dict`."""
@@ -142,6 +146,16 @@ class Decoding(Record):
     stationary: bool = True
     whole: float | None = None
 
+    @property
+    def told(self) -> str:
+        """The capacity beside what it could be at most."""
+        if self.capacity is None:
+            return f"{self.numbers} numbers, capacity not measured"
+        return f"capacity {self.capacity:.4g} of {self.numbers} numbers"
+
+    def __repr__(self) -> str:
+        return f"Decoding({self.state!r}, {self.kind}: {self.told}, {len(self.values)} lags)"
+
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """The inverse of `to_dict`."""
@@ -165,9 +179,19 @@ class Recall(Record):
     @property
     def capacity(self) -> float | None:
         """The largest memory capacity of a state, None when none was measured."""
+        return None if self.fullest is None else self.fullest.capacity
+
+    @property
+    def fullest(self) -> Decoding | None:
+        """The state with the largest memory capacity."""
         parts = (self, *self.others)
-        found = [d.capacity for part in parts for d in part.decodings if d.capacity is not None]
-        return max(found, default=None)
+        found = [d for part in parts for d in part.decodings if d.capacity is not None]
+        return max(found, key=lambda item: item.capacity or 0.0, default=None)
+
+    def __repr__(self) -> str:
+        most = self.fullest
+        told = str(self.status.value) if most is None else most.told
+        return f"Recall({told}, {self.lags} lags)"
 
     def joined(self, other: Recall) -> Recall:
         """The first part of a host, with the other parts behind it."""

@@ -53,7 +53,7 @@ def test_closed_forms_and_recall_are_told_in_a_line():
     made = report(curve(), closed_form=(linear_layer(), linear_layer("b")), recall=recall())
     told = {
         "closed form": "2 linear layers, answers 2e-16 from exact",
-        "recall": "capacity 7.5 past inputs",
+        "recall": "capacity 7.5 of 8 numbers (rnn, 1 input)",
     }
     assert facts(made) == told
     unmeasured = replace(made, closed_form=(linear_layer(deviation=None),), recall=None)

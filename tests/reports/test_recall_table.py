@@ -120,3 +120,20 @@ def test_many_states_are_cut_and_counted():
     found = replace(sample(), decodings=sample().decodings[:1] * 30)
     assert drawn(states_table(found, ascii_only=False)).count("gru") == 24
     assert "... and 6 more" in drawn(recall_lines(found)[0])
+
+
+def test_the_records_print_themselves_in_a_line():
+    held = sample()
+    assert repr(held) == "Recall(capacity 13.53 of 32 numbers, 9 lags)"
+    told = "Decoding('gru', state: capacity 13.53 of 32 numbers, 9 lags)"
+    assert repr(held.decodings[0]) == told
+    assert "4 numbers, capacity not measured" in repr(held.decodings[2])
+    assert repr(held.linear[0]) == "LinearRecall('ring': capacity 8 of 8 numbers, 16 steps)"
+    none = replace(held, decodings=(), status=Status.NO_STATE)
+    assert repr(none) == f"Recall({Status.NO_STATE}, 9 lags)"
+    assert none.capacity is None
+
+
+def test_the_fullest_state_may_be_in_another_part():
+    most = replace(sample(), decodings=(decoding("far", 64, np.ones(2), capacity=40.0),))
+    assert sample().joined(most).capacity == 40.0
