@@ -9,11 +9,13 @@ from xml.etree import ElementTree
 from memaudit import registry
 from memaudit.contracts import AbstractReportFormat
 from memaudit.errors import MachineError, clean
+from memaudit.needs import unmet
 from memaudit.reports.summary import PARTIAL, verdict_line
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
+    from memaudit.contracts import AbstractRule
     from memaudit.results import Finding, Report
 
 LONGEST = 1200
@@ -23,7 +25,10 @@ FAILING = ("error", "warning")
 
 @dataclass(frozen=True, slots=True)
 class Junit(AbstractReportFormat):
-    """One test case for the audit, for every gate, and for every rule that was asked."""
+    """One test case for the audit, for every gate, and for every rule.
+
+    A rule without what it needs is skipped, and so is an open gate that does not know.
+    """
 
     name: ClassVar[str] = "junit"
     summary: ClassVar[str] = "rules and gates as test cases, in JUnit's XML"
@@ -65,7 +70,7 @@ def _gates(report: Report) -> list[Element]:
         if gate.hit:
             _outcome(case, "failure", "gate", f"hit by {clean(gate.told, limit=LONGEST)}")
         elif gate.told:
-            ElementTree.SubElement(case, "system-out").text = clean(gate.told, limit=LONGEST)
+            _skipped(case, gate.told)
     return cases
 
 
@@ -74,14 +79,18 @@ def _rules(report: Report) -> list[Element]:
     found: dict[str, list[Finding]] = {}
     for finding in report.findings:
         found.setdefault(finding.code, []).append(finding)
-    named = {code: findings[0].name for code, findings in found.items()}
-    return [
-        _rule(f"{code} {name}", found.get(code, [])) for code, name in (_known() | named).items()
-    ]
+    known = _known()
+    names = {code: rule.name for code, rule in known.items()}
+    names |= {code: findings[0].name for code, findings in found.items()}
+    cases: list[Element] = []
+    for code, name in names.items():
+        case = _case("finding", f"{code} {name}")
+        reason = unmet(known[code], report) if code in known and code not in found else ""
+        cases.append(_skipped(case, reason) if reason else _rule(case, found.get(code, [])))
+    return cases
 
 
-def _rule(name: str, findings: list[Finding]) -> Element:
-    case = _case("finding", name)
+def _rule(case: Element, findings: list[Finding]) -> Element:
     texts = [_told(finding) for finding in findings]
     if any(finding.severity in FAILING for finding in findings):
         more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
@@ -98,14 +107,14 @@ def _told(finding: Finding) -> str:
     return where + told
 
 
-def _known() -> dict[str, str]:
-    names: dict[str, str] = {}
+def _known() -> dict[str, type[AbstractRule]]:
+    rules: dict[str, type[AbstractRule]] = {}
     for code in registry.available("findings"):
         try:
-            names[code] = registry.load(registry.find("findings", code)).name
+            rules[code] = registry.load(registry.find("findings", code))
         except MachineError:  # broken or twice there: it was not asked, either
             continue
-    return names
+    return rules
 
 
 def _facts(report: Report) -> dict[str, object]:
@@ -127,12 +136,17 @@ def _outcome(case: Element, tag: str, kind: str, message: str, text: str = "") -
     made.text = text or message
 
 
+def _skipped(case: Element, reason: str) -> Element:
+    ElementTree.SubElement(case, "skipped", message=clean(reason, limit=LONGEST))
+    return case
+
+
 def _counts(suite: Element, seconds: float) -> dict[str, str]:
     cases = suite.findall("testcase")
     counts = {
         "tests": len(cases),
         "failures": sum(case.find("failure") is not None for case in cases),
         "errors": sum(case.find("error") is not None for case in cases),
-        "skipped": 0,
+        "skipped": sum(case.find("skipped") is not None for case in cases),
     }
     return {**{name: str(number) for name, number in counts.items()}, "time": f"{seconds:.3f}"}

@@ -16,8 +16,9 @@ from tests.reports.samples_told import cut_short, told
 
 HEAD = """\
 <?xml version="1.0" encoding="UTF-8"?>
-<testsuites name="memaudit" tests="{tests}" failures="2" errors="0" skipped="0" time="1.250">
-  <testsuite name="memaudit demo:lstm" tests="{tests}" failures="2" errors="0" skipped="0" \
+<testsuites name="memaudit" tests="{tests}" failures="2" errors="0" skipped="{skipped}" \
+time="1.250">
+  <testsuite name="memaudit demo:lstm" tests="{tests}" failures="2" errors="0" skipped="{skipped}" \
 time="1.250">
     <properties>
       <property name="source" value="demo:lstm" />
@@ -34,7 +35,7 @@ heaviside</failure>
     </testcase>
     <testcase classname="memaudit.gate" name="MA301" time="0.000" />
     <testcase classname="memaudit.gate" name="impulse.horizon&lt;1024" time="0.000">
-      <system-out>impulse.horizon is beyond 512</system-out>
+      <skipped message="impulse.horizon is beyond 512" />
     </testcase>
     <testcase classname="memaudit.finding" name="MA001 partial-audit" time="0.000" />
 """
@@ -66,7 +67,7 @@ def cases(text: str) -> dict[str, ElementTree.Element]:
 def test_a_report_as_a_suite():
     text = Junit().render(told())
     tests = 4 + len(registry.available("findings"))
-    assert text.startswith(HEAD.format(tests=tests))
+    assert text.startswith(HEAD.format(tests=tests, skipped=text.count("<skipped ")))
     assert FAILED in text
     assert NOTED in text
     assert text.endswith(FOOT)
@@ -78,6 +79,33 @@ def test_there_is_a_case_for_every_rule():
         name = registry.load(registry.find("findings", code)).name
         assert f"memaudit.finding {code} {name}" in found
     assert len(found) == 1 + len(registry.available("findings"))
+
+
+def skipped(made) -> dict[str, str]:
+    found = cases(Junit().render(made)).items()
+    parts = {name.split()[1]: case.find("skipped") for name, case in found}
+    return {code: part.get("message", "") for code, part in parts.items() if part is not None}
+
+
+def test_a_rule_that_was_never_checked_is_skipped():
+    settings = {"queries": ["heaviside"], "probes": ["assumptions", "spectrum"]}
+    assert skipped(report(curve(), settings=settings)) == {
+        "MA107": "impulse was not asked for",
+        "MA114": "impulse was not asked for",
+        "MA115": "impulse was not asked for",
+        "MA116": "closed-form was not asked for",
+        "MA205": "precision was not asked for",
+        "MA206": "gradient was not asked for",
+        "MA208": "this is told of a family of models, by memaudit family",
+        "MA209": "this is told of a family of models, by memaudit family",
+    }
+
+
+def test_what_was_asked_for_and_not_measured_is_skipped():
+    settings = {"queries": ["heaviside"], "probes": ["precision"]}
+    cut = report(curve(), settings=settings, complete=False)
+    assert skipped(cut)["MA205"] == "precision was not measured"
+    assert "MA205" not in skipped(replace(cut, complete=True))
 
 
 def test_a_rule_that_only_the_report_knows_has_a_case():
@@ -111,6 +139,7 @@ SCHEMA = {
     "testcase": ({"classname", "name", "time"}, ["skipped", "error", "failure", "system-out"]),
     "failure": ({"message", "type"}, []),
     "error": ({"message", "type"}, []),
+    "skipped": ({"message"}, []),
     "system-out": (set(), []),
 }
 

@@ -68,7 +68,7 @@ def clean_formats(outcome: Outcome) -> None:
     assert all(line.split("::", 2)[1].count(",") == 0 for line in lines), lines
     root = ElementTree.fromstring(texts["junit.xml"])
     assert {element.tag for element in root.iter()} <= {
-        *("testsuites", "testsuite", "properties", "property", "testcase", "failure"),
+        *("testsuites", "testsuite", "properties", "property", "testcase", "failure", "skipped"),
         *("error", "system-out"),
     }
     assert texts["results.json"].isascii()
