@@ -15,17 +15,20 @@ LONGEST_FOREIGN_TEXT = 300
 #: Marks that stand on the letter before them: a few are language, a pile hides other lines.
 _MARK = "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
 _PILES = re.compile(f"({_MARK}{{4}}){_MARK}+")
+#: Build servers read ::command:: and ##[command] in whatever is printed as an order.
+_ORDERS = re.compile(r":(?=:)|#(?=#)")
 
 
 def clean(text: object, *, limit: int = LONGEST_FOREIGN_TEXT) -> str:
     """Foreign text made safe to print: no control or bidirectional characters, cut at `limit`.
 
     Unicode category C covers control, format (bidi overrides), surrogate and private characters.
+    Doubled colons and hashes get a blank between them: build servers take them for commands.
     """
     # Cut first: a name of megabytes must not cost seconds; what is dropped below is made up for.
     flat = " ".join(str(text)[: 20 * limit].split())
     kept = "".join(c for c in flat if not unicodedata.category(c).startswith("C"))
-    kept = _PILES.sub(r"\1", kept)
+    kept = _ORDERS.sub(r"\g<0> ", _PILES.sub(r"\1", kept))
     return kept if len(kept) <= limit else kept[: limit - 1] + "…"
 
 

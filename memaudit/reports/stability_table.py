@@ -36,8 +36,8 @@ def stability_block(item: Stability, *, width: int, ascii_only: bool) -> Rendera
     curves = [curve for curve in item.curves if curve.ball == item.ball]
     drawn = ErrorPlot(item.betas, [curve.errors for curve in curves], item.scale)
     picture = error_plot(drawn, width=max(min(width, PICTURE), 40), ascii_only=ascii_only)
-    names = ", ".join(f"{mark(k)} {curve.group}" for k, curve in enumerate(curves))
-    told = f"E(beta), {item.ball} ball: {names}; dotted: the answers"
+    names = ", ".join(f"{mark(k)} {clean(curve.group)}" for k, curve in enumerate(curves))
+    told = f"E(beta), {clean(item.ball)} ball: {names}; dotted: the answers"
     plot = Text("\n".join(picture), no_wrap=True, overflow="crop")
     return Group(title, made, Text(""), Text(told), plot, *stability_lines(item))
 
@@ -59,7 +59,9 @@ def stability_table(item: Stability, *, ascii_only: bool) -> Table:
     made = table(*columns, ascii_only=ascii_only)
     for part in parts:
         for curve in part.curves:
-            place = [clean(part.where)] * layered + [curve.group] + [curve.ball] * several
+            place = (
+                [clean(part.where)] * layered + [clean(curve.group)] + [clean(curve.ball)] * several
+            )
             made.add_row(*map(Text, [*place, *_numbers(part, curve, betas)]))
     return made
 
@@ -70,8 +72,8 @@ def stability_lines(item: Stability) -> list[Text]:
     told = [
         "Radius: the largest move until which no mode reaches the boundary, or, where the weights "
         f"alone do not decide the modes, the error stays below the answers; {item.seeds} seeds.",
-        f"Tolerance: {first.tolerance_radius.criterion}.",
-        f"E within the {first.ball} ball, in the {first.norm} norm, as a share of the answers, "
+        f"Tolerance: {clean(first.tolerance_radius.criterion)}.",
+        f"E within the {clean(first.ball)} ball, in the {clean(first.norm)} norm, as a share of the answers, "
         f"against {clean(item.reference)} of {item.horizon} steps; {item.draws} draws"
         + (" and gradient ascent." if len(first.ascent) else "."),
     ]
