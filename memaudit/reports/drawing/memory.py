@@ -10,12 +10,14 @@ from memaudit.reports import wording
 from memaudit.reports.curve_plot import floor_is_drawn
 from memaudit.reports.drawing.label import label
 from memaudit.reports.page.curves import fit, heard, points
+from memaudit.reports.page.strokes import stroke
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from matplotlib.axes import Axes
 
+    from memaudit.reports.page.strokes import Stroke
     from memaudit.results import Curve
 
 #: Room below and above what is heard.
@@ -34,7 +36,7 @@ def draw_memory(axes: Axes, curves: Mapping[str, Curve]) -> None:
     axes.set_ylabel("memory")
     drawn = {query: curve for query, curve in curves.items() if heard(curve)}
     for place, (query, curve) in enumerate(drawn.items()):
-        _draw(axes, query, curve, f"C{place % 10}")
+        _draw(axes, query, curve, f"C{place % 10}", stroke(place, len(drawn)))
     silent = [label(query, limit=24) for query in curves if query not in drawn]
     if silent:
         axes.plot([], [], " ", label=f"nothing to see: {', '.join(silent)}")
@@ -53,7 +55,7 @@ def draw_memory(axes: Axes, curves: Mapping[str, Curve]) -> None:
     axes.legend(fontsize="small", loc="lower left")
 
 
-def _draw(axes: Axes, query: str, curve: Curve, colour: str) -> None:
+def _draw(axes: Axes, query: str, curve: Curve, colour: str, drawn: Stroke) -> None:
     lags, values = points(curve)
     told = f"{label(query, limit=24)}: {label(curve.decay.kind, limit=16)}"
     strength = wording.strength(curve)
@@ -61,10 +63,11 @@ def _draw(axes: Axes, query: str, curve: Curve, colour: str) -> None:
     told += f", horizon {wording.horizon(curve)}"
     shown = np.where(values > 0, values, np.nan)
     few = "." if np.count_nonzero(values > curve.floor) < 3 else ""  # a line needs two points
-    axes.plot(lags, shown, color=colour, label=told, lw=1.6, marker=few)
+    style = {"lw": 0.8 * drawn.width, "alpha": drawn.opacity}
+    axes.plot(lags, shown, color=colour, label=told, marker=few, **style)
     line = fit(curve)
     if line:
-        axes.plot(*zip(*line, strict=True), color="black", ls=(0, (4, 3)), lw=1.0, zorder=3)
+        axes.plot(*zip(*line, strict=True), color="black", ls=(0, (4, 3)), lw=1.2, zorder=3)
     if line and curve.decay.window is not None:
         axes.axvspan(*curve.decay.window, color=colour, alpha=0.06, lw=0)
     if curve.horizon is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memaudit.reports.drawing.label import label
+from memaudit.reports.page.strokes import stroke
 from memaudit.reports.stability_table import radius
 
 if TYPE_CHECKING:
@@ -26,14 +27,17 @@ def draw_perturbation(axes: Axes, item: Stability) -> None:
     axes.set_xlabel(f"move β of the weights ({label(item.ball, limit=24)} ball)")
     axes.set_ylabel(f"error ({label(item.norm, limit=24)} norm)")
     seen: list[float] = []
-    for place, curve in enumerate(c for c in item.curves if c.ball == item.ball):
+    curves = [c for c in item.curves if c.ball == item.ball]
+    for place, curve in enumerate(curves):
         colour = f"C{place % 10}"
         size = min(len(curve.betas), len(curve.errors))
         betas, errors = np.asarray(curve.betas[:size]), np.asarray(curve.errors[:size])
         shown = (betas > 0) & (errors > 0) & np.isfinite(errors)
         seen += errors[shown].tolist()
         told = f"{label(curve.group, limit=24)}: radius {radius(curve.radius)}"
-        axes.plot(betas[shown], errors[shown], color=colour, label=told, lw=1.6)
+        drawn = stroke(place, len(curves))
+        style = {"lw": 0.8 * drawn.width, "alpha": drawn.opacity}
+        axes.plot(betas[shown], errors[shown], color=colour, label=told, **style)
         if 0 < curve.radius.value < math.inf:
             axes.axvline(curve.radius.value, color=colour, ls="-.", lw=1.0)
     if not seen:

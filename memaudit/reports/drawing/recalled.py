@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memaudit.reports.drawing.label import label
+from memaudit.reports.page.strokes import stroke
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +29,9 @@ def draw_recall(axes: Axes, recall: Recall) -> None:
         name = label(f"{where}: {item.state}" if where else item.state, limit=28)
         told = name if item.capacity is None else f"{name}, capacity {item.capacity:.3g}"
         colour = f"C{place % 10}"
-        axes.plot(np.arange(len(item.values)), item.values, color=colour, label=told, lw=1.6)
+        drawn = stroke(place, len(kept))
+        style = {"lw": 0.8 * drawn.width, "alpha": drawn.opacity}
+        axes.plot(np.arange(len(item.values)), item.values, color=colour, label=told, **style)
         if item.floor > 0:
             axes.axhline(item.floor, color=colour, ls=":", lw=1.0)
     axes.set_ylim(-0.02, 1.05)

@@ -52,7 +52,8 @@ class View:
 class Figure:
     """Pictures of which one is seen, a sentence on how to read them, and their tables.
 
-    `label` says the same as the picture, for those who cannot see it.
+    `label` says the same as the picture, for those who cannot see it; `hint` what a hand can do
+    with it, which paper does not show.
     """
 
     title: str
@@ -63,13 +64,14 @@ class Figure:
     choice: str = ""
     shape: str = ""
     logarithmic: bool = False
+    hint: str = ""
 
     def markup(self) -> Markup:
         """The figure; every part works by keyboard, and the tables without a script."""
         several = len(self.views) > 1
         return tag(
             "figure",
-            tag("figcaption", tag("h3", self.title), tag("p", self.told)),
+            tag("figcaption", tag("h3", self.title), self._read()),
             _reset(),
             tag("div", self._choice(), class_="controls") if several else None,
             [_keys(view.keys, hidden=k > 0) for k, view in enumerate(self.views)],
@@ -80,6 +82,11 @@ class Figure:
             class_=f"figure {self.shape}".strip(),
             data_scale="log" if self.logarithmic else None,
         )
+
+    def _read(self) -> Markup | None:
+        hint = tag("span", self.hint, class_="hint") if self.hint else None
+        space = " " if self.told and hint else None
+        return tag("p", self.told, space, hint) if self.told or hint else None
 
     def _choice(self) -> Markup:
         options = [tag("option", view.name) for view in self.views]

@@ -19,6 +19,7 @@ from memaudit.reports.page.curves import curves_table, drawn, lag_axis, memory_a
 from memaudit.reports.page.detail import partly, spread
 from memaudit.reports.page.figure import Figure, Key, View, unique
 from memaudit.reports.page.section import Section
+from memaudit.reports.page.strokes import stroke
 from memaudit.reports.page.table import Table
 
 if TYPE_CHECKING:
@@ -112,12 +113,14 @@ def _curves(layers: Layers, detail: Detail, more: str) -> Figure:
         if not curves:
             continue
         hues = [depth_colour(k, len(curves)) for k in range(len(curves))]
-        thin = {"width": 1.75}
+        strokes = [stroke(k, len(curves)) for k in range(len(curves))]
         series = [
-            line(name, drawn(curve, detail), hue, lineStyle=thin)
-            for (name, curve), hue in zip(curves.items(), hues, strict=True)
+            line(name, drawn(curve, detail), hue, lineStyle=one.style())
+            for (name, curve), hue, one in zip(curves.items(), hues, strokes, strict=True)
         ]
-        keys = tuple(Key(name, hue) for name, hue in zip(curves, hues, strict=True))
+        keys = tuple(
+            Key(name, hue, one.sign) for name, hue, one in zip(curves, hues, strokes, strict=True)
+        )
         made = option(lag_axis(curves.values()), memory_axis(curves.values()), series)
         views.append(View(clean(query, limit=60), made, keys, ("lag", "memory"), lag=True))
         tables.append(

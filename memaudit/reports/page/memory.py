@@ -19,6 +19,7 @@ from memaudit.reports.page.curves import (
 from memaudit.reports.page.detail import partly
 from memaudit.reports.page.figure import Figure, Key, View, unique
 from memaudit.reports.page.section import Section, grid
+from memaudit.reports.page.strokes import stroke
 from memaudit.reports.page.table import Table, number
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ LEAD = (
     "all probes, on a logarithmic scale. Straight on linear lags is exponential; straight on "
     "logarithmic lags is a power law."
 )
+DOTS = "Dots mark the horizons."
 HINT = "Drag to zoom, double-click to go back; press a name to hide its curve."
 
 
@@ -56,17 +58,20 @@ def overview(
 ) -> Figure:
     """All curves, and their horizons as dots."""
     series: list[dict[str, Any]] = []
+    strokes = [stroke(k, len(curves)) for k in range(len(curves))]
     for k, (query, curve) in enumerate(curves.items()):
-        series.append(line(names[query], drawn(curve, detail), colour(k)))
+        style = strokes[k].style()
+        series.append(line(names[query], drawn(curve, detail), colour(k), lineStyle=style))
         series += horizon_dot(names[query], curve, colour(k))
     made = option(lag_axis(curves.values()), memory_axis(curves.values()), series)
-    keys = tuple(Key(names[query], colour(k)) for k, query in enumerate(curves))
+    keys = tuple(Key(names[q], colour(k), strokes[k].sign) for k, q in enumerate(curves))
     table = curves_table(
         "Memory by lag and query", {names[q]: c for q, c in curves.items()}, detail
     )
     return Figure(
         title="All queries",
-        told=f"Dots mark the horizons. {HINT}",
+        told=DOTS if any(horizon_dot("", c, "") for c in curves.values()) else "",
+        hint=HINT,
         label=f"Line plot of memory by lag: {'; '.join(map(spoken, curves.values()))}.",
         views=(View("all", made, keys, ("lag", "memory"), lag=True),),
         tables=(table,),
@@ -96,16 +101,20 @@ def _parts(curve: Curve, hue: str, detail: Detail) -> list[tuple[Key, dict[str, 
     lags, _ = points(curve)
     axis = memory_axis([curve], floors=True)
     bottom, top, first, last = axis["min"], axis["max"], int(lags[0]), int(lags[-1])
-    found = [(Key("supremum", hue), line("supremum", drawn(curve, detail), hue, z=4))]
+    fitted = fit(curve)
+    # The fit lies on the curve that it fits: both are seen when the one below is broader.
+    broad = {"width": 3.5 if fitted else 2}
+    supremum = line("supremum", drawn(curve, detail), hue, lineStyle=broad, z=4)
+    found = [(Key("supremum", hue), supremum)]
     kept = detail.kept(len(curve.median))
     if len(kept) and not curve.exact:
         middle = pairs(curve.lags[kept], curve.median[kept])
         thin = {"width": 1.25, "opacity": 0.75}
         found.append((Key("median", "$soft"), line("median", middle, "$soft", lineStyle=thin)))
-    if fitted := fit(curve):
-        dashed = {"type": [6, 4], "width": 2}
-        key = Key("fit", "$accent", "dash")
-        found.append((key, line("fit", fitted, "$accent", lineStyle=dashed, z=5)))
+    if fitted:
+        dashed = {"type": [6, 5], "width": 1.75}
+        key = Key("fit", "$ink", "dash")
+        found.append((key, line("fit", fitted, "$ink", lineStyle=dashed, z=5)))
     if curve.decay.window is not None:
         found.append((Key("window", "$window", "area"), _window(curve)))
     if floor_is_drawn(curve):

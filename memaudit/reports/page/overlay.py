@@ -12,7 +12,7 @@ from memaudit.reports.page.axes import digits, line, mark, option, pairs, powers
 from memaudit.reports.page.curves import curves_table, drawn, lag_axis, memory_axis, points
 from memaudit.reports.page.detail import spread
 from memaudit.reports.page.figure import Figure, Key, View
-from memaudit.reports.page.memory import horizon_dot, said
+from memaudit.reports.page.memory import DOTS, horizon_dot, said
 from memaudit.reports.page.table import Table, number
 from memaudit.results import Stability
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     Pair = tuple[Curve | None, Curve | None]
 
 BEFORE, AFTER = "before", "after"
-#: Earlier curves lie below and are broken; later ones are whole.
+#: Earlier curves lie below, broad and broken; later ones are whole, and hide none of them.
 STYLES: dict[str, tuple[str, dict[str, Any]]] = {
-    BEFORE: ("$c8", {"type": [7, 4], "width": 2.5}),
+    BEFORE: ("$c8", {"type": [9, 6], "width": 5, "opacity": 0.6, "cap": "butt"}),
     AFTER: ("$c1", {"width": 2}),
 }
 
@@ -97,7 +97,7 @@ def _curves_figure(title: str, found: dict[str, Pair], detail: Detail) -> Figure
             hue, style = STYLES[side]
             series.append(line(side, drawn(curve, detail), hue, lineStyle=style))
             series += horizon_dot(side, curve, hue)
-            keys.append(Key(side, hue, "dash" if side == BEFORE else "line"))
+            keys.append(Key(side, hue, "dash broad" if side == BEFORE else "line"))
         made = option(lag_axis(curves.values()), memory_axis(curves.values()), series)
         label = clean(name, limit=60)
         views.append(View(label or title, made, tuple(keys), ("lag", "memory"), lag=True))
@@ -106,10 +106,11 @@ def _curves_figure(title: str, found: dict[str, Pair], detail: Detail) -> Figure
     first = next(iter(found.values()))
     both = [wording.NOTHING if c is None else said(c) for c in first]
     words = " → ".join(dict.fromkeys(both))
-    told = "Dots mark the horizons." if len(found) > 1 else f"{words}. Dots mark the horizons."
+    dotted = any(c is not None and horizon_dot("", c, "") for pair in found.values() for c in pair)
+    told = [*([f"{words}."] if len(found) == 1 else []), *([DOTS] if dotted else [])]
     return Figure(
         title=clean(title, limit=80),
-        told=told,
+        told=" ".join(told),
         label=f"Line plot of memory by lag before and after. {words}.",
         views=tuple(views),
         tables=tuple(tables),
@@ -131,7 +132,7 @@ def _stability_view(name: str, pair: tuple[PerturbationCurve, PerturbationCurve]
         if across["min"] <= at <= across["max"]:
             upright = [[digits(at), upward["min"]], [digits(at), upward["max"]]]
             series.append({**mark(side, upright, hue, "dotted"), "id": f"aux radius {side}"})
-        keys.append(Key(side, hue, "dash" if side == BEFORE else "line"))
+        keys.append(Key(side, hue, "dash broad" if side == BEFORE else "line"))
     made = option(across, upward, series)
     return View(clean(name, limit=60), made, tuple(keys), ("beta", "E(beta)"), grid=True)
 

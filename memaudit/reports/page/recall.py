@@ -14,6 +14,7 @@ from memaudit.reports.page.figure import Figure, Key, View, unique
 from memaudit.reports.page.markup import Markup, notes, tag
 from memaudit.reports.page.section import Section
 from memaudit.reports.page.spectrum import depth
+from memaudit.reports.page.strokes import stroke
 from memaudit.reports.page.table import Table, number
 from memaudit.results import Recall
 
@@ -74,8 +75,10 @@ def _figure(named: dict[str, Decoding], detail: Detail) -> Figure:
         lags = np.arange(len(item.values))
         shown = detail.kept(len(lags))
         hue = depth(k, len(named))
-        series.append(line(name, pairs(lags[shown], item.values[shown], positive=False), hue))
-        keys.append(Key(name, hue))
+        drawn = stroke(k, len(named))
+        points = pairs(lags[shown], item.values[shown], positive=False)
+        series.append(line(name, points, hue, lineStyle=drawn.style()))
+        keys.append(Key(name, hue, drawn.sign))
         longest = max(longest, len(lags) - 1)
     upward = axis("R²", gap=42, min=0, max=1)
     made = option(below("lag (steps)", 0, longest), upward, series)

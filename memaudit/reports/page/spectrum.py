@@ -81,7 +81,8 @@ def _plane(named: dict[str, Spectrum], detail: Detail) -> Figure:
     tables = [_slowest(name, item, detail) for name, item in named.items()]
     return Figure(
         title="Complex plane",
-        told="Solid: the unit circle, the boundary. Dashed: the slowest mode. Drag to zoom in.",
+        told="Solid: the unit circle, the boundary. Dashed: the slowest mode.",
+        hint="Drag to zoom in.",
         label="Scatter plot of eigenvalues around the unit circle. "
         + "; ".join(f"{n}: margin {s.margin:.3g}" for n, s in list(named.items())[:8])
         + ".",
@@ -112,7 +113,9 @@ def _complex(
         slow = np.argsort(-np.abs(cloud), kind="stable")
         points = [_mode(v) for v in cloud[slow[spread(len(cloud), share)]].tolist()]
         style = {"color": hue, "opacity": 0.75}
-        dotted = {"type": "scatter", "name": name, "data": points, "symbolSize": 6, "z": 3}
+        # Modes on top of each other are rings: what lies above is smaller.
+        size = round(6 + 4 * (1 - k / max(len(names) - 1, 1)), 1) if len(names) > 1 else 6
+        dotted = {"type": "scatter", "name": name, "data": points, "symbolSize": size, "z": 3}
         series.append({**dotted, "color": hue, "itemStyle": style})
         keys.append(Key(name, hue, "spot"))
     across = axis("real part", gap=28, min=-reach, max=reach)

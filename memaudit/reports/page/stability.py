@@ -13,6 +13,7 @@ from memaudit.reports.page.axes import colour, digits, line, mark, option, pairs
 from memaudit.reports.page.figure import Figure, Key, View, unique
 from memaudit.reports.page.markup import notes
 from memaudit.reports.page.section import Section
+from memaudit.reports.page.strokes import stroke
 from memaudit.reports.page.table import Table, number
 from memaudit.reports.precision_table import gravest, rounding_verdict
 from memaudit.reports.stability_table import UNTIL, radius
@@ -120,10 +121,11 @@ def _view(
     series, keys = [], []
     for k, (curve, label) in enumerate(zip(curves, unique(c.group for c in curves), strict=True)):
         inside = curve.errors <= upward["max"]
-        symbols = {"showSymbol": True, "symbolSize": 5}
+        one = stroke(k, len(curves))
+        symbols = {"showSymbol": True, "symbolSize": 3 + one.width, "lineStyle": one.style()}
         drawn = pairs(curve.betas[inside], curve.errors[inside])
         series.append(line(label, drawn, colour(k), **symbols))
-        keys.append(Key(label, colour(k)))
+        keys.append(Key(label, colour(k), one.sign))
         at = curve.radius.value
         if across["min"] <= at <= across["max"]:
             upright = [[digits(at), upward["min"]], [digits(at), upward["max"]]]

@@ -158,3 +158,11 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
         report(curve()).plot()
     assert caught.value.code == "E_DEPENDENCY"
     assert caught.value.hint == 'pip install "memaudit[plot]"'
+
+
+def test_equal_curves_lie_in_bands_and_their_fit_is_black():
+    figure = report(*(curve(query) for query in ("a", "b", "c"))).plot()
+    lines = [line for line in figure.axes[0].lines if not line.get_label().startswith("_")]
+    assert [line.get_linewidth() for line in lines] == pytest.approx([5.4, 3.4, 1.4])
+    fits = [line for line in figure.axes[0].lines if line.get_color() == "black"]
+    assert len(fits) == 3

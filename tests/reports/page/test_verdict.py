@@ -27,13 +27,6 @@ def test_of_queries_that_reach_equally_far_one_without_a_caveat_is_named():
     assert told.endswith("(query impulse).")
 
 
-def test_a_query_with_a_caveat_is_named_where_it_reaches_farther():
-    unsettled = curve("reversed", status=Status.UNSETTLED, horizon=140)
-    told = plain(sentence(report(unsettled, curve("impulse"))))
-    assert "140 steps" in told
-    assert told.endswith("(query reversed).")
-
-
 def test_few_findings_are_all_told_at_the_top():
     told = worst(report(curve(), findings=notes(5)))
     assert "5 notes" in told
