@@ -73,8 +73,8 @@ def stability_lines(item: Stability) -> list[Text]:
         "Radius: the largest move until which no mode reaches the boundary, or, where the weights "
         f"alone do not decide the modes, the error stays below the answers; {item.seeds} seeds.",
         f"Tolerance: {clean(first.tolerance_radius.criterion)}.",
-        f"E within the {clean(first.ball)} ball, in the {clean(first.norm)} norm, as a share of the answers, "
-        f"against {clean(item.reference)} of {item.horizon} steps; {item.draws} draws"
+        f"E within the {clean(first.ball)} ball, in the {clean(first.norm)} norm, as a share of "
+        f"the answers, against {clean(item.reference)} of {item.horizon} steps; {item.draws} draws"
         + (" and gradient ascent." if len(first.ascent) else "."),
     ]
     if item.note:

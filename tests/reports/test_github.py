@@ -39,9 +39,9 @@ def test_an_empty_report_is_a_verdict():
     ("title", "message", "line"),
     [
         ("a,b:c%d", "a,b:c%d", "::error title=a%2Cb%3Ac%25d::a,b:c%25d"),
-        ("x::y", "x::warning::y", "::error title=x%3A%3Ay::x::warning::y"),
-        ("a\nb", "a\r\n::error::forged", "::error title=a b::a ::error::forged"),
-        ("%0A", "%0A::error::forged", "::error title=%250A::%250A::error::forged"),
+        ("x::y", "x::warning::y", "::error title=x%3A %3Ay::x: :warning: :y"),
+        ("a\nb", "a\r\n::error::forged", "::error title=a b::a : :error: :forged"),
+        ("%0A", "%0A::error::forged", "::error title=%250A::%250A: :error: :forged"),
         ("\x1b[31m\u202e", "\x1b]8;;\x07", "::error title=[31m::]8;;"),
     ],
 )
