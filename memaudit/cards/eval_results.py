@@ -8,7 +8,7 @@ import yaml
 
 from memaudit import __version__
 from memaudit.errors import clean
-from memaudit.metrics import PREFIX, metrics
+from memaudit.metrics import PREFIX, metrics, whole_holders
 
 if TYPE_CHECKING:
     from memaudit.results import Report
@@ -22,9 +22,14 @@ HEAD = "# Written by `memaudit card`; see https://huggingface.co/docs/hub/eval-r
 
 
 def eval_results(report: Report, *, dataset: str = DATASET) -> str:
-    """One entry per number, with the settings that it was measured at as its note."""
+    """One entry per number; its note has the settings and the query that it was measured at."""
+    held = whole_holders(report)
     entries = [
-        {"dataset": {"id": dataset, "task_id": task}, "value": value, "notes": _note(report)}
+        {
+            "dataset": {"id": dataset, "task_id": task},
+            "value": value,
+            "notes": _note(report, held[task][0] if task in held else ""),
+        }
         for task, value in _tasks(report).items()
     ]
     return HEAD + yaml.safe_dump(entries, sort_keys=False, allow_unicode=False, width=100)
@@ -43,9 +48,10 @@ def _tasks(report: Report) -> dict[str, float]:
     return told
 
 
-def _note(report: Report) -> str:
+def _note(report: Report, query: str) -> str:
     keys = ("horizon", "seed", "level")
     settings = [f"{key} {clean(report.settings[key])}" for key in keys if key in report.settings]
+    settings += [f"query {clean(query)}"] if query else []
     partial: list[Any] = [] if report.complete else ["partial"]
     version = clean(report.environment.get("memaudit", __version__))
     return ", ".join([f"memaudit {version}", *settings, *partial])

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from memaudit.contracts import AbstractRule
-from memaudit.findings.evidence import groups, one_sided, remembers
+from memaudit.findings.evidence import groups, heard_by, one_sided
+from memaudit.numerics.deaf import CONSTANT, blind_to_constants
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from memaudit.results import Finding, Report
-
-#: Queries whose input does not change while they are read.
-CONSTANT = ("heaviside", "repeat")
 
 
 class BlindToConstants(AbstractRule):
@@ -39,12 +37,9 @@ class BlindToConstants(AbstractRule):
     def check(self, report: Report) -> Iterable[Finding]:
         """One finding per place, with the queries on both sides."""
         for where, curves in groups(report):
-            fed = {q: c for q, c in curves.items() if q in CONSTANT}
-            deaf = [q for q, c in fed.items() if c.decay.kind == "memoryless"]
-            heard = [
-                f"{q} {c.decay.kind}" for q, c in curves.items() if q not in fed and remembers(c)
-            ]
-            if deaf and heard:
+            deaf = blind_to_constants(curves)
+            if deaf:
+                heard = heard_by(curves, CONSTANT)
                 yield self.finding(
                     f"a constant input leaves nothing to see ({', '.join(deaf)}: memoryless), "
                     f"others do ({', '.join(heard)})",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from memaudit import registry
 from memaudit.catalog import DEFAULT_QUERIES
 from memaudit.errors import MemauditError
+from memaudit.numerics.deaf import remembers as remembers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -60,9 +61,9 @@ def measured(assumption: Assumption) -> str:
     return text + (f": {assumption.note}" if assumption.note else "")
 
 
-def remembers(curve: Curve) -> bool:
-    """Whether something of the past was heard, whatever the kind of its decay."""
-    return bool(len(curve.values)) and curve.decay.kind != "memoryless"
+def heard_by(curves: Mapping[str, Curve], side: tuple[str, ...]) -> list[str]:
+    """The queries of the other side that heard something, and what."""
+    return [f"{q} {c.decay.kind}" for q, c in curves.items() if q not in side and remembers(c)]
 
 
 def one_sided(queries: Collection[str], side: tuple[str, ...]) -> str:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from memaudit.contracts import AbstractRule
-from memaudit.findings.evidence import groups, one_sided, remembers
+from memaudit.findings.evidence import groups, heard_by, one_sided
+from memaudit.numerics.deaf import ENDING_IN_SILENCE, shut_by_silence
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from memaudit.results import Finding, Report
-
-#: Queries that read the answer while the input is zero.
-ENDING_IN_SILENCE = ("impulse", "reversed")
 
 
 class ShutBySilence(AbstractRule):
@@ -39,15 +37,11 @@ class ShutBySilence(AbstractRule):
 
     def check(self, report: Report) -> Iterable[Finding]:
         """One finding per place, with the queries on both sides."""
-        if report.settings.get("baseline", "zero") != "zero":
-            return
+        baseline = report.settings.get("baseline", "zero")
         for where, curves in groups(report):
-            silent = {q: c for q, c in curves.items() if q in ENDING_IN_SILENCE}
-            deaf = [q for q, c in silent.items() if c.decay.kind == "memoryless"]
-            heard = [
-                f"{q} {c.decay.kind}" for q, c in curves.items() if q not in silent and remembers(c)
-            ]
-            if deaf and len(deaf) == len(silent) and heard:
+            deaf = shut_by_silence(curves, baseline=baseline)
+            if deaf:
+                heard = heard_by(curves, ENDING_IN_SILENCE)
                 yield self.finding(
                     f"under zero input the answer is shut off ({', '.join(deaf)}: memoryless), "
                     f"under input it is not ({', '.join(heard)})",

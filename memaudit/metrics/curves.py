@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from memaudit.numerics.deaf import telling
 from memaudit.reports import wording
+from memaudit.results import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable
 
-    from memaudit.results import Curve
+    from memaudit.results import Curve, Report
 
 #: The number of a model is that of the query under which it remembers least.
-LEAST: dict[str, Callable[[Iterable[float]], float]] = {
+LEAST: dict[str, Callable[..., str]] = {
     **{"horizon": min, "half_life": min, "rate": max, "exponent": max, "support": min},
     "confidence": min,
 }
@@ -35,14 +37,28 @@ def curve_numbers(curve: Curve) -> dict[str, float | None]:
     }
 
 
-def whole_numbers(memory: Mapping[str, Curve]) -> dict[str, float]:
+def whole_numbers(report: Report) -> dict[str, float]:
     """The numbers of the model: of every kind the one that tells of the shortest memory."""
-    rows = [curve_numbers(curve) for curve in memory.values()]
-    told: dict[str, float] = {}
+    return {name: value for name, (_, value) in whole_holders(report).items()}
+
+
+def whole_holders(report: Report) -> dict[str, tuple[str, float]]:
+    """The numbers of the model, each with the query that it comes from.
+
+    A query that hears nothing only because of what it feeds (MA114, MA115) does not count. Of two
+    with the same number the one without a caveat is named.
+    """
+    curves = telling(report.memory, baseline=report.settings.get("baseline", "zero"))
+    ordered = sorted(curves, key=lambda query: curves[query].status is not Status.OK)
+    rows = {query: curve_numbers(curves[query]) for query in ordered}
+    told: dict[str, tuple[str, float]] = {}
     for name, least in LEAST.items():
-        known = [value for row in rows if (value := row[name]) is not None]
+        known = {q: float(value) for q, row in rows.items() if (value := row[name]) is not None}
         if known:
-            told[name] = float(least(known))
-        if name == "horizon" and known and math.isinf(told[name]):
-            told[BEYOND] = float(min(value for row in rows if (value := row[BEYOND]) is not None))
+            query = least(known, key=known.__getitem__)
+            told[name] = query, known[query]
+    if told.get("horizon", ("", 0.0))[1] == math.inf:
+        lags = {q: float(value) for q, row in rows.items() if (value := row[BEYOND]) is not None}
+        query = min(lags, key=lags.__getitem__)
+        told |= {"horizon": (query, math.inf), BEYOND: (query, lags[query])}
     return told

@@ -33,7 +33,12 @@ class Metric:
 
 
 METRICS: tuple[Metric, ...] = (
-    Metric("horizon", "lags until memory is gone, the fewest of all queries", True, query=True),
+    Metric(
+        "horizon",
+        "lags until memory is gone, the fewest of the queries that can tell",
+        True,
+        query=True,
+    ),
     Metric("horizon_beyond", "the last lag, where the horizon lies behind it", query=True),
     Metric("half_life", "lags until memory has halved, the fewest", True, query=True),
     Metric("rate", "beta of exp(-beta t), the largest", False, query=True),

@@ -34,7 +34,7 @@ def metrics(report: Report) -> dict[str, float]:
 
 def measured(report: Report) -> dict[str, float]:
     """Every number that was measured, by its name; what lies beyond all reach is infinite."""
-    told: dict[str, float] = dict(whole_numbers(report.memory))
+    told: dict[str, float] = dict(whole_numbers(report))
     for query, curve in report.memory.items():
         _add(told, ((f"{query}/{name}", value) for name, value in curve_numbers(curve).items()))
     for layer, curves in report.layers.items():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from memaudit.contracts import AbstractReportFormat
 from memaudit.errors import clean
 from memaudit.reports import wording
+from memaudit.reports.headline import headline, remembered
 from memaudit.reports.markdown_text import escaped, paragraph, table
 from memaudit.reports.reproduction import command
 from memaudit.reports.summary import PARTIAL, percent
@@ -83,7 +84,16 @@ def _memory(report: Report) -> list[list[str]]:
         "Half-lives and horizons count steps. The horizon is the lag from which memory stays below "
         f"{epsilon:g} of its maximum; > N is beyond the window, ? is hidden by rounding."
     ]
-    return [table(head, rows), *([odd] if odd else []), legend]
+    return [*_remembered(report), table(head, rows), *([odd] if odd else []), legend]
+
+
+def _remembered(report: Report) -> list[list[str]]:
+    """The horizon of the model, which metrics and gates have, too."""
+    found = headline(report)
+    lags = "" if found is None else remembered(found.curve)
+    if found is None or not lags:
+        return []
+    return [[f"It remembers for **{lags}** ({escaped(found.whence)})."]]
 
 
 def _strength(curve: Curve) -> str:

@@ -13,6 +13,7 @@ from memaudit.errors import clean
 from memaudit.reports import wording
 from memaudit.reports.facts import facts
 from memaudit.reports.findings_list import STYLES
+from memaudit.reports.headline import headline, remembered
 from memaudit.reports.overlay import COLOURS, floor, heard, letters, overlay
 from memaudit.reports.plots import DEFAULT_NORMALIZATION
 from memaudit.reports.summary import PARTIAL, percent, statuses, verdict_line
@@ -76,9 +77,12 @@ def overview(
 
 
 def one_line(report: Report) -> str:
-    """The verdict for scripts: source, kinds and horizons, how many findings."""
+    """The verdict for scripts: source, the horizon of the model, kinds, how many findings."""
     partial = "" if report.complete else "partial report; "
-    return f"{clean(report.subject.source)}: {partial}{verdict_line(report)}"
+    found = headline(report)
+    lags = "" if found is None else remembered(found.curve)
+    first = f"remembers {lags} ({clean(found.query)}); " if found is not None and lags else ""
+    return f"{clean(report.subject.source)}: {partial}{first}{verdict_line(report)}"
 
 
 def cut_to(text: Text, width: int, *, ascii_only: bool) -> Text:

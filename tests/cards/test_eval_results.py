@@ -11,7 +11,7 @@ from huggingface_hub import parse_eval_result_entries
 from memaudit.cards import eval_results
 from memaudit.testing import sample_reports
 from memaudit.testing.report_format import HOSTILE, NAMES, everywhere
-from tests.reports.handmade import curve, power_law, report
+from tests.reports.handmade import curve, of_kind, power_law, report
 
 TEXT = """\
 # Written by `memaudit card`; see https://huggingface.co/docs/hub/eval-results
@@ -19,17 +19,17 @@ TEXT = """\
     id: org/bench
     task_id: horizon
   value: 139
-  notes: memaudit 0.1.0, horizon 512, seed 0, level standard
+  notes: memaudit 0.1.0, horizon 512, seed 0, level standard, query heaviside
 - dataset:
     id: org/bench
     task_id: half_life
   value: 13.86
-  notes: memaudit 0.1.0, horizon 512, seed 0, level standard
+  notes: memaudit 0.1.0, horizon 512, seed 0, level standard, query heaviside
 - dataset:
     id: org/bench
     task_id: rate
   value: 0.05
-  notes: memaudit 0.1.0, horizon 512, seed 0, level standard
+  notes: memaudit 0.1.0, horizon 512, seed 0, level standard, query heaviside
 - dataset:
     id: org/bench
     task_id: heaviside_horizon
@@ -65,9 +65,16 @@ def test_what_lies_beyond_the_window_is_no_result():
     assert tasks == ["half_life", "exponent", "heaviside_half_life", "heaviside_exponent"]
 
 
+def test_a_query_that_silence_shuts_is_not_the_number_of_the_model():
+    deaf = [of_kind("memoryless", q, horizon=0) for q in ("impulse", "reversed")]
+    found = yaml.safe_load(eval_results(report(curve(), *deaf)))
+    assert found[0]["value"] == 139
+    assert found[0]["notes"].endswith("query heaviside")
+
+
 def test_a_partial_audit_says_so():
     found = yaml.safe_load(eval_results(replace(report(curve()), complete=False)))
-    assert found[0]["notes"].endswith("level standard, partial")
+    assert found[0]["notes"].endswith("level standard, query heaviside, partial")
 
 
 def test_a_report_without_numbers_is_an_empty_list():

@@ -52,7 +52,7 @@ def test_a_report_is_put_into_the_card(card, folder, saved):
     assert entries[0] == {
         "dataset": {"id": "memaudit/memory", "task_id": "horizon"},
         "value": 139,
-        "notes": "memaudit 0.1.0, horizon 512, seed 0, level standard",
+        "notes": "memaudit 0.1.0, horizon 512, seed 0, level standard, query heaviside",
     }
     assert sorted(p.name for p in folder.rglob("*")) == [
         *(".eval_results", "README.md", "memaudit.yaml")

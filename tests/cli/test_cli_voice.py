@@ -42,7 +42,8 @@ def test_verbose_prints_the_whole_report(run, option):
 def test_quiet_prints_the_verdict_in_one_line(run, option):
     code, out, err = run(option)
     assert (code, err) == (0, "")
-    assert out == "demo:lstm: heaviside exponential, horizon 139; no findings\n"
+    first = "demo:lstm: remembers 139 steps (heaviside)"
+    assert out == f"{first}; heaviside exponential, horizon 139; no findings\n"
 
 
 def test_the_report_in_a_file_is_the_whole_one_whatever_is_printed(run, tmp_path):
@@ -66,7 +67,7 @@ def test_a_quiet_scan_that_is_incomplete_says_so_and_exits_with_four(run, stage)
     stage.answer = made
     code, out, err = run("--quiet")
     assert code == 4
-    assert out.startswith("demo:lstm: partial report; heaviside exponential, horizon 139;")
+    assert out.startswith("demo:lstm: partial report; remembers 139 steps (heaviside); heav")
     assert "error[E_MEMORY] no room; try --quick" in err
     assert one_line(made).count("\n") == 0
 

@@ -9,7 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memaudit.metrics import METRICS, PREFIX, described, measured, spoken
+from memaudit.findings.judge import judge
+from memaudit.metrics import METRICS, PREFIX, described, measured, spoken, whole_holders
+from memaudit.reports.html_page import HtmlPage
+from memaudit.reports.markdown import Markdown
+from memaudit.reports.overview import one_line
 from memaudit.results import Decay, Finding, Status
 from memaudit.testing import sample_reports
 from memaudit.testing.moved_samples import gradients, precision, stability
@@ -61,6 +65,43 @@ def test_one_query_inside_the_window_is_the_horizon_of_the_model():
     assert found["memaudit/horizon"] == 139.0
     assert "memaudit/horizon_beyond" not in found
     assert found["memaudit/heaviside/horizon_beyond"] == 512.0
+
+
+@pytest.mark.parametrize(
+    ("deaf", "baseline", "horizon"),
+    [
+        (("impulse", "reversed"), "zero", 139.0),  # MA114
+        (("impulse", "reversed"), "natural", 0.0),
+        (("impulse",), "zero", 0.0),  # the other one that ends in silence hears something
+        (("heaviside",), "zero", 139.0),  # MA115
+        (("heaviside", "impulse", "reversed"), "zero", 0.0),  # nobody hears anything
+    ],
+)
+def test_a_query_that_is_deaf_by_what_it_feeds_is_not_the_number_of_the_model(
+    deaf, baseline, horizon
+):
+    queries = ("heaviside", "impulse", "reversed")
+    curves = [of_kind("memoryless", q, horizon=0) if q in deaf else curve(q) for q in queries]
+    made = report(*curves, settings={"baseline": baseline})
+    assert made.metrics()["memaudit/horizon"] == horizon
+    assert made.metrics()[f"memaudit/{deaf[0]}/horizon"] == 0.0
+    told = {finding.code for finding in judge(made)}
+    assert bool(told & {"MA114", "MA115"}) == (horizon > 0)
+
+
+def test_the_number_of_the_model_is_the_same_in_every_report():
+    late = curve("impulse", horizon=200, status=Status.UNSETTLED)
+    made = report(late, curve("reversed", horizon=150), curve(horizon=150))
+    assert made.metrics()["memaudit/horizon"] == 150.0
+    assert whole_holders(made)["horizon"] == ("reversed", 150.0)
+    assert "It remembers for **150 steps** (query reversed, the shortest" in Markdown().render(made)
+    assert "<strong>150 steps</strong>" in HtmlPage().render(made)
+    assert "remembers 150 steps (reversed)" in one_line(made)
+
+
+def test_of_two_equal_horizons_the_one_without_a_caveat_is_named():
+    made = report(curve("impulse", status=Status.UNSETTLED), curve("heaviside"))
+    assert whole_holders(made)["horizon"] == ("heaviside", 139.0)
 
 
 def test_a_horizon_that_the_floor_hides_is_no_number():

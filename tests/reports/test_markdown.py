@@ -26,6 +26,8 @@ TOLD = """\
 
 2 layers.
 
+It remembers for **139 steps** (query heaviside, the shortest; impulse: more than 512 steps).
+
 | query | decay | strength | half-life | horizon |
 |---|---|---|---|---|
 | heaviside | exponential | rate 0.05 (0.0499 to 0.0501) | 13.86 | 139 |

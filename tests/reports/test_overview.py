@@ -125,13 +125,16 @@ def test_a_partial_report_says_so_in_its_first_lines():
     text = shown(made, width=80)
     assert text.startswith("PARTIAL REPORT")
     assert text.splitlines()[1] == "E_MEMORY (impulse): no room"
-    assert one_line(made).startswith("demo:lstm: partial report; heaviside exponential")
+    assert one_line(made).startswith(
+        "demo:lstm: partial report; remembers 139 steps (heaviside); heav"
+    )
 
 
 def test_the_verdict_of_scripts_is_one_line():
-    assert one_line(sample()).startswith("demo:lstm: heaviside exponential, horizon 139; impulse ")
+    first = "demo:lstm: remembers 139 steps (heaviside); "
+    assert one_line(sample()).startswith(f"{first}heaviside exponential, horizon 139; impulse ")
     evil = replace(sample(), subject=identity(source="a\nb\x1b[31m"))
-    assert one_line(evil).startswith("a b[31m: heaviside")
+    assert one_line(evil).startswith("a b[31m: remembers 139")
 
 
 def test_colours_are_for_terminals_only():

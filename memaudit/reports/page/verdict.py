@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memaudit.errors import clean
-from memaudit.numerics.reach import reach
 from memaudit.reports import wording
+from memaudit.reports.headline import headline, remembered
 from memaudit.reports.page.axes import colour
 from memaudit.reports.page.markup import Markup, joined, tag, text
 from memaudit.reports.page.sparkline import sparkline
@@ -82,28 +82,20 @@ def verdict(report: Report, detail: Detail) -> Markup:
 
 
 def sentence(report: Report) -> Markup:
-    """How long the model remembers, under the query that it remembers longest under."""
-    known = {q: c for q, c in report.memory.items() if c.status not in wording.UNREAD}
-    if not known:
+    """How long the model remembers, by the horizon that metrics and gates have, too."""
+    found = headline(report)
+    if found is None:
         return text("No memory curve could be judged.")
-    query = max(known, key=lambda name: _standing(known[name]))
-    curve = known[query]
-    kind, lags = curve.decay.kind, wording.horizon(curve)
-    if kind == "memoryless":
+    kind, whence = found.curve.decay.kind, clean(found.whence)
+    if kind == "memoryless" and not found.farthest:
         return text("No trace of an earlier input was heard in the answers.")
+    if kind == "memoryless":
+        return text(f"No trace of an earlier input was heard under one query ({whence}).")
     manner = MANNER.get(kind, "but how its memory decays stays undetermined")
-    if lags == wording.UNKNOWN:
-        words = "It remembers until the numerical floor hides it"
-        return joined(words, f", {manner} ({clean(query)}).")
-    count = lags.replace("> ", "more than ")
-    steps = tag("strong", f"{count} step{'' if count == '1' else 's'}")
-    return joined("It remembers for ", steps, f", {manner} (query {clean(query)}).")
-
-
-def _standing(curve: Curve) -> tuple[tuple[int, float], bool, float]:
-    """Which query the sentence names: of those that reach equally far one without a caveat."""
-    rank, horizon, half_life = reach(curve)
-    return (rank, horizon), curve.status is Status.OK, half_life
+    lags = remembered(found.curve)
+    if not lags:
+        return text(f"It remembers until the numerical floor hides it, {manner} ({whence}).")
+    return joined("It remembers for ", tag("strong", lags), f", {manner} ({whence}).")
 
 
 def card(query: str, curve: Curve, hue: str) -> Markup:

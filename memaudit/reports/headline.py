@@ -1,0 +1,61 @@
+"""How long the model remembers, in one number: the horizon that metrics and gates have, too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from memaudit.metrics.curves import whole_holders
+from memaudit.numerics.deaf import telling
+from memaudit.numerics.reach import reach
+from memaudit.reports import wording
+
+if TYPE_CHECKING:
+    from memaudit.results import Curve, Report
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The curve whose horizon is that of the model, and the one that reaches farthest.
+
+    `farthest` is the query that the model remembers longer under, "" when there is none.
+    """
+
+    query: str
+    curve: Curve
+    farthest: str = ""
+    lags: str = ""
+
+    @property
+    def whence(self) -> str:
+        """The query, and what another one says; the words are not escaped."""
+        if not self.farthest:
+            return f"query {self.query}"
+        return f"query {self.query}, the shortest; {self.farthest}: {self.lags}"
+
+
+def headline(report: Report) -> Headline | None:
+    """What stands first in every report; None when no curve could be judged."""
+    curves = telling(report.memory, baseline=report.settings.get("baseline", "zero"))
+    known = {q: c for q, c in curves.items() if c.status not in wording.UNREAD}
+    if not known:
+        return None
+    held = whole_holders(report).get("horizon")
+    query = held[0] if held is not None and held[0] in known else next(iter(known))
+    far = max(known, key=lambda name: reach(known[name])[:2])
+    if reach(known[far])[:2] == reach(known[query])[:2]:
+        return Headline(query, known[query])
+    return Headline(query, known[query], far, _count(known[far]))
+
+
+def remembered(curve: Curve) -> str:
+    """`139 steps`, `more than 512 steps`; "" where no number can be told."""
+    lags = wording.horizon(curve)
+    if lags in (wording.NOTHING, wording.UNKNOWN):
+        return ""
+    count = lags.replace("> ", "more than ")
+    return f"{count} step{'' if count == '1' else 's'}"
+
+
+def _count(curve: Curve) -> str:
+    return remembered(curve) or wording.HIDDEN
