@@ -37,6 +37,17 @@ Dataset = Annotated[
     ),
 ]
 
+Force = Annotated[
+    bool,
+    typer.Option(
+        "--force",
+        metavar="",
+        envvar="MEMAUDIT_FORCE",
+        show_envvar=False,
+        help="Write REPORT.json into the card even if it is about other weights than those of DIR.",
+    ),
+]
+
 
 def card(
     context: typer.Context,
@@ -44,6 +55,7 @@ def card(
     report: Saved = None,
     *,
     dataset: Dataset = "memaudit/memory",
+    force: Force = False,
     horizon: options.Horizon = 512,
     query: options.Queries = None,
     probe: options.Probes = None,
@@ -67,9 +79,11 @@ def card(
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", dataset):
         raise ArgumentError(f"--dataset is {clean(dataset)!r}", hint="write it as org/name")
     _check_folder(folder)
+    note = ""
     if report is not None:
         _no_scan_options(context)
         found = _saved(report)
+        note = _same_weights(found, folder, force=force)
     else:
         choice = {"adapter": adapter, "device": "auto", "dtype": "auto", "revision": None}
         access = {"offline": True, "timeout": None, "trust_remote_code": False}
@@ -92,17 +106,17 @@ def card(
         if interrupted:
             say("interrupted; the card was left as it was")
             raise typer.Exit(INTERRUPTED)
-    _write(found, folder, dataset)
+    _write(found, folder, dataset, note)
     if not found.complete:
         say("the audit is incomplete, and the card says so")
         raise typer.Exit(INCOMPLETE)
 
 
-def _write(report: Report, folder: Path, dataset: str) -> None:
+def _write(report: Report, folder: Path, dataset: str, note: str) -> None:
     from memaudit.cards import write_card
 
     done = write_card(report, folder, dataset=dataset)
-    files = f"{clean(done.readme)} and {clean(done.results)}"
+    files = f"{note}{clean(done.readme)} and {clean(done.results)}"
     say(f"{files} were written; nothing was pushed" if done.changed else f"{files} say so already")
 
 
@@ -114,6 +128,21 @@ def _check_folder(folder: Path) -> None:
         hint = "name the folder that the model and its README.md are in"
         raise SourceError("E_NOT_FOUND", fact, hint=hint, source=folder)
     check_card(folder)
+
+
+def _same_weights(report: Report, folder: Path, *, force: bool) -> str:
+    """Refuse a report about another model; what to say where nobody can tell."""
+    from memaudit.cards import matches
+
+    same = matches(report, folder)
+    if same is None:
+        return "nobody can tell whether the report is about the weights of this folder; "
+    if not same and not force:
+        told = clean(report.subject.sha256, limit=80)
+        fact = f"no weights in it have the sha256 of those in the report, {told}"
+        hint = "leave out REPORT.json to scan the folder, or give --force if you know better"
+        raise SourceError("E_CHANGED", fact, hint=hint, source=folder)
+    return ""
 
 
 def _no_scan_options(context: typer.Context) -> None:

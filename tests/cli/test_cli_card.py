@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pathlib
 
@@ -223,6 +224,63 @@ def test_a_wrong_value_anywhere_is_told_or_refused_in_a_line(section, card, fold
         assert code == 4 or one_line(err)
         written = (folder / "README.md").read_text() if code != 3 else ""
         assert "\x1b" not in written
+
+
+def test_a_json_file_of_another_tool_is_no_report(card, folder):
+    path = folder / "config.json"
+    path.write_text('{"model_type": "mamba"}')
+    code, _, err = card(folder, path)
+    assert code == 3
+    assert one_line(err) == (
+        f"memaudit: error[E_UNSUPPORTED] {path}: this is no memaudit report; "
+        "give the file that memaudit scan --json wrote"
+    )
+
+
+def of_weights(path, sha256: str) -> pathlib.Path:
+    return report(curve(), subject=identity(source="org/name", sha256=sha256)).save(path)
+
+
+def test_a_report_about_other_weights_is_refused(card, folder, tmp_path):
+    (folder / "model.safetensors").write_bytes(b"these")
+    saved = of_weights(tmp_path / "r.json", hashlib.sha256(b"those").hexdigest())
+    code, out, err = card(folder, saved)
+    assert (code, out) == (3, "")
+    assert one_line(err).startswith(f"memaudit: error[E_CHANGED] {folder}: no weights in it have")
+    assert "or give --force" in err
+    assert [p.name for p in folder.iterdir()] == ["model.safetensors"]
+    code, _, err = card(folder, saved, "--force")
+    assert code == 0
+    assert one_line(err).startswith(f"memaudit: {folder}/README.md and")
+
+
+@pytest.mark.parametrize("names", [["model.safetensors"], ["notes.txt", "a.bin", "model.pt"]])
+def test_a_report_about_one_of_the_weight_files_is_taken(card, folder, tmp_path, names):
+    for name in names:
+        (folder / name).write_bytes(name.encode())
+    sha256 = hashlib.sha256(names[-1].encode()).hexdigest()
+    code, _, err = card(folder, of_weights(tmp_path / "r.json", sha256))
+    assert code == 0
+    assert one_line(err).startswith(f"memaudit: {folder}/README.md and")
+
+
+def test_a_report_about_shards_is_taken(card, folder, tmp_path):
+    lines = []
+    for name in ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"):
+        (folder / name).write_bytes(name.encode())
+        lines.append(f"{name} {hashlib.sha256(name.encode()).hexdigest()}\n")
+    joint = hashlib.sha256("".join(lines).encode()).hexdigest()
+    assert card(folder, of_weights(tmp_path / "r.json", joint))[0] == 0
+
+
+def test_weights_that_cannot_be_compared_are_told(card, folder, tmp_path):
+    words = "memaudit: nobody can tell whether the report is about the weights of this folder; "
+    assert one_line(card(folder, of_weights(tmp_path / "r.json", "ab12"))[2]).startswith(words)
+    (folder / "model.safetensors").write_bytes(b"these")
+    assert one_line(card(folder, of_weights(tmp_path / "r.json", ""))[2]).startswith(words)
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").symlink_to(tmp_path / "r.json")  # leads out of the folder
+    assert one_line(card(folder, of_weights(tmp_path / "r.json", "ab12"))[2]).startswith(words)
 
 
 def test_a_hub_report_keeps_its_name(card, folder, tmp_path):

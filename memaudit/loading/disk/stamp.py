@@ -38,7 +38,7 @@ class Stamp:
             with open_regular(self.path) as file:
                 if file.marks == self.marks and file.size > LARGEST_READ_AGAIN:
                     return None
-                if file.size == self.marks[0] and _digest(file) == self.sha256:
+                if file.size == self.marks[0] and digest(file) == self.sha256:
                     return None
             verb = "changed"
         except MachineError as error:
@@ -55,7 +55,8 @@ class Stamp:
         )
 
 
-def _digest(file: RegularFile) -> str:
+def digest(file: RegularFile) -> str:
+    """The SHA-256 of all its bytes, which nobody wrote to meanwhile."""
     total = hashlib.sha256()
     for start in range(0, file.size, _CHUNK):
         total.update(file.read(start, min(_CHUNK, file.size - start)))
