@@ -154,6 +154,9 @@ def read_json(path: str | Path) -> dict[str, Any]:
 def check_schema(data: dict[str, Any]) -> None:
     """Refuse a report that this version cannot read."""
     schema = data.get("schema")
+    if schema is None:  # an index of shards, a config, results of another tool
+        hint = "give the file that memaudit scan --json wrote"
+        raise SourceError("E_UNSUPPORTED", "this is no memaudit report", hint=hint)
     if schema != SCHEMA:
         raise SourceError(
             "E_UNSUPPORTED",
