@@ -10,6 +10,8 @@ from memaudit.cli.conditions import (
     OPERATORS,
     Asked,
     Condition,
+    beside,
+    check_limit,
     checked_name,
     found,
     is_condition,
@@ -18,6 +20,7 @@ from memaudit.cli.conditions import (
     split,
 )
 from memaudit.cli.gates import NEW, Gate, of_one_model, parse_finding, told_of
+from memaudit.errors import clean
 from memaudit.metrics import measured
 from memaudit.results import SEVERITIES, Finding, GateResult
 
@@ -79,7 +82,8 @@ class Shift:
     """The change of a number, in percent of what it was, beside a limit.
 
     From one beyond the window to another nothing changed; from beyond it to inside is a fall of
-    100 %. Where the windows differ, one beyond its own tells nothing, and the gate is hit.
+    100 %. Where the windows differ, one beyond its own tells nothing, and the gate is hit, unless
+    it waits for a fall and AFTER reaches at least as far as BEFORE looked.
     """
 
     word: str
@@ -98,12 +102,18 @@ class Shift:
         windows = [report.settings.get("horizon") for report in (before, after)]
         endless = "horizon" in key and math.inf in (old, new)
         if endless and windows[0] != windows[1]:
+            if self._no_fall(sides[0].get(beside(key), old), sides[1].get(beside(other), new)):
+                return GateResult(self.word, False, f"{self.name} ({words}) is no fall")
             told = f"{self.name} ({words}), whose windows differ: {windows[0]} -> {windows[1]}"
             return GateResult(self.word, True, told)
         change = 100.0 * relative(old, new)
         if not OPERATORS[self.sign](change, self.limit):
             return GateResult(self.word, False)
         return GateResult(self.word, True, f"{self.name} {change:+.4g} % ({words})")
+
+    def _no_fall(self, old: float, new: float) -> bool:
+        """Whether a gate on a fall sees none: AFTER reaches at least as far as BEFORE looked."""
+        return self.sign in ("<", "<=") and self.limit <= 0 and new >= old
 
 
 def parse_change_gates(words: Iterable[str]) -> tuple[ChangeGate, ...]:
@@ -133,7 +143,9 @@ def _gate(word: str) -> ChangeGate:
         plain = checked_name(name, None)
         if number.endswith("%"):
             return Shift(word, plain, sign, parse_number(number[:-1].strip(), word))
-        return Later(Condition(word, plain, sign, parse_number(number, word)))
+        made = Condition(word, plain, sign, parse_number(number, word))
+        check_limit(made, Asked(), hint=f'did you mean "{clean(word)}%"?')
+        return Later(made)
     if word.lower().startswith(NEW):
         wanted = parse_finding(word[len(NEW) :], asked=Asked(), option=word)
         return NewFinding(of_one_model(wanted))

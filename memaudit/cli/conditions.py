@@ -13,6 +13,7 @@ from memaudit.catalog import BUILT_IN, DEFAULT_PROBES, DEFAULT_QUERIES
 from memaudit.errors import ArgumentError, clean, nearest
 from memaudit.metrics import METRICS, described, measured, spoken
 from memaudit.results import GateResult
+from memaudit.settings import LONGEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,6 +35,8 @@ class Asked:
 
     queries: tuple[str, ...] = DEFAULT_QUERIES
     probes: tuple[str, ...] = DEFAULT_PROBES
+    #: Lags that are measured.
+    horizon: int = LONGEST
 
     @property
     def everything(self) -> tuple[str, ...]:
@@ -63,14 +66,27 @@ class Condition:
         if OPERATORS[self.sign](value, self.limit):
             told = f"{self.name} = {shown(numbers, key, value)}"
             return GateResult(self.word, hit=True, told=told)
-        return GateResult(self.word, hit=False, told=self._doubt(numbers, key, value))
+        return GateResult(self.word, hit=False, told=self._doubt(report, numbers, key, value))
 
-    def _doubt(self, numbers: Mapping[str, float], key: str, value: float) -> str:
+    @property
+    def window(self) -> int:
+        """The lags that must be measured for a gate on a horizon to tell."""
+        # Behind the last of N lags, 0 to N - 1, a horizon is N or more: not below N.
+        more = 0 if self.sign in ("<", ">=") else 1
+        return math.ceil(self.limit) if more == 0 else math.floor(self.limit) + 1
+
+    def _doubt(self, report: Report, numbers: Mapping[str, float], key: str, value: float) -> str:
         """What an open gate has to tell: the limit lies where nobody looked."""
         last = numbers.get(beside(key))
         if last is None or not math.isinf(value) or self.limit <= last:
             return ""
-        return f"{self.name} is {shown(numbers, key, value)}, and nobody looked further"
+        lags = "horizon" in key
+        if lags and self.window <= last + 1:
+            return ""
+        told = f"{self.name} is {shown(numbers, key, value)}, and nobody looked further"
+        asked = report.settings.get("horizon")
+        short = lags and isinstance(asked, int) and asked < self.window
+        return told + (f"; measure with --horizon {self.window} or more" if short else "")
 
 
 def is_condition(word: str) -> bool:
@@ -84,7 +100,22 @@ def parse_condition(word: str, asked: Asked) -> Condition:
     if number.endswith("%"):
         fact = f"--fail-on {clean(word)!r} compares with a percentage, and there is nothing before"
         raise ArgumentError(fact, hint="changes are for memaudit diff BEFORE.json AFTER.json")
-    return Condition(word.strip(), checked_name(name, asked), sign, parse_number(number, word))
+    limit = parse_number(number, word)
+    made = Condition(word.strip(), checked_name(name, asked), sign, limit)
+    check_limit(made, asked, hint="give a limit of 0 or more")
+    if "horizon" in made.name.split(".") and made.window > asked.horizon:
+        fact = f"--fail-on {clean(word)!r} looks beyond the {asked.horizon} lags that are measured"
+        raise ArgumentError(fact, hint=f"measure with --horizon {made.window} or more")
+    return made
+
+
+def check_limit(condition: Condition, asked: Asked, *, hint: str) -> None:
+    """Refuse a limit that no number can be beyond: most of them are never negative."""
+    metric = described(condition.name, asked.everything)
+    if metric is not None and condition.limit < 0 and not metric.signed:
+        name = clean(condition.name)
+        fact = f"--fail-on {clean(condition.word)!r} cannot tell: {name} is never negative"
+        raise ArgumentError(fact, hint=hint)
 
 
 def split(word: str) -> tuple[str, str, str]:

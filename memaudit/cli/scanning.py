@@ -158,7 +158,8 @@ def _verdict(order: Order, report: Report, *, interrupted: bool) -> int:
 def _asked(everything: Mapping[str, Any]) -> Asked:
     """What will be measured, where nothing is named what is measured by default."""
     named = {kind: everything[kind] for kind in ("queries", "probes")}
-    return Asked(**{kind: names for kind, names in named.items() if names is not None})
+    given = {kind: names for kind, names in named.items() if names is not None}
+    return Asked(**given, horizon=everything["horizon"])
 
 
 def _one_of(words: Mapping[str, bool]) -> str | None:

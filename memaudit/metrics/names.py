@@ -25,6 +25,8 @@ class Metric:
     layered: bool = False
     query: bool = False
     inner: str = ""
+    #: Whether it may be below zero.
+    signed: bool = False
 
     @property
     def pattern(self) -> str:
@@ -41,13 +43,20 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("horizon_beyond", "the last lag, where the horizon lies behind it", query=True),
     Metric("half_life", "lags until memory has halved, the fewest", True, query=True),
-    Metric("rate", "beta of exp(-beta t), the largest", False, query=True),
-    Metric("exponent", "alpha of t^-alpha, the largest", False, query=True),
+    Metric("rate", "beta of exp(-beta t), the largest", False, query=True, signed=True),
+    Metric("exponent", "alpha of t^-alpha, the largest", False, query=True, signed=True),
     Metric("support", "lags after which a finite memory is over, the fewest", True, query=True),
     Metric("confidence", "of the verdicts about decay, 0 to 1, the least", True, query=True),
-    Metric("margin", "smallest 1 - |eigenvalue|", True, "spectrum", layered=True),
+    Metric("margin", "smallest 1 - |eigenvalue|", True, "spectrum", layered=True, signed=True),
     Metric("time_scale", "steps in which the slowest mode falls to 1/e", None, "spectrum", True),
-    Metric("lyapunov", "largest Lyapunov exponent per step", False, "spectrum", layered=True),
+    Metric(
+        "lyapunov",
+        "largest Lyapunov exponent per step",
+        False,
+        "spectrum",
+        layered=True,
+        signed=True,
+    ),
     Metric("deviation", "largest, of answers from the closed form", False, "closed-form", True),
     Metric("radius", "how far the weights may move", True, "stability", layered=True),
     Metric("radius_beyond", "the largest move, where none breaks the model", None, "stability"),

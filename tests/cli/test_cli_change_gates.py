@@ -86,10 +86,34 @@ def test_what_lies_beyond_the_window_counts_as_infinite(gate, before, after, wor
 def test_what_lies_beyond_different_windows_is_not_compared(gate):
     long = {"settings": {"horizon": 2048, "seed": 0, "level": "standard"}}
     before = report(power_law())
-    code, err = gate(before, report(curve(horizon=800), **long), "horizon<-20%")
+    code, err = gate(before, report(curve(horizon=300), **long), "horizon<-20%")
+    assert code == 1
+    assert "whose windows differ: 512 -> 2048" in one_line(err)
+    code, err = gate(before, report(curve(horizon=800), **long), "horizon>+20%")
     assert code == 1
     assert "whose windows differ: 512 -> 2048" in one_line(err)
     assert gate(shorter(100), shorter(90, **long), "horizon<-20%") == (0, "")
+
+
+def test_a_window_that_grew_is_no_fall(gate):
+    long = {"settings": {"horizon": 2048, "seed": 0, "level": "standard"}}
+    before = report(power_law())
+    code, err = gate(before, report(curve(horizon=532), **long), "horizon<-20%")
+    assert code == 0
+    assert one_line(err) == (
+        "memaudit: gate --fail-on horizon<-20% was not hit: "
+        "horizon (beyond 512 -> 532 at heaviside) is no fall"
+    )
+    far = power_law(lags=4 * LAGS)
+    assert gate(before, report(far, **long), "horizon<-20%")[0] == 0
+    assert gate(report(far, **long), before, "horizon<-20%")[0] == 1
+
+
+@pytest.mark.parametrize("name", ["horizon", "half_life", "radius", "confidence"])
+def test_a_forgotten_percent_sign_is_told(name, capsys):
+    code = main(["diff", "missing.json", "missing.json", "--fail-on", f"{name}<-20"])
+    assert code == 2
+    assert f"{name} is never negative; did you mean" in one_line(capsys.readouterr().err)
 
 
 def test_a_negative_number_falls_when_it_grows_more_negative(gate):

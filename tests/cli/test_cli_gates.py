@@ -42,7 +42,7 @@ def model() -> Report:
         ("margin<1e-4", None),
         ("margin.cell.0<0.2", "margin.cell.0 = 0.1"),
         ("time_scale>1", "time_scale = 9.491 at cell.0"),
-        ("findings.note>-1", "findings.note = 0"),
+        ("findings.note<1", "findings.note = 0"),
         ("coverage<1", None),
         ("exponent>1", "exponent, which was not measured"),
         ("margin/nobody<1", "margin.nobody, which was not measured"),
@@ -83,19 +83,19 @@ def test_findings_that_hit_a_gate_are_counted(run, stage, monkeypatch):
 def test_a_horizon_beyond_the_window_is_below_nothing_that_was_measured(run, stage):
     stage.answer = report(power_law())
     assert run("--fail-on", "horizon<512")[::2] == (0, "")
-    assert run("--fail-on", "horizon<=512")[::2] == (0, "")
-    code, _, err = run("--fail-on", "horizon>512")
+    assert run("--horizon", "513", "--fail-on", "horizon<=512")[::2] == (0, "")
+    code, _, err = run("--horizon", "513", "--fail-on", "horizon>512")
     assert code == 1
     assert "horizon = beyond 512" in one_line(err)
 
 
 def test_a_limit_where_nobody_looked_is_told(run, stage):
     stage.answer = report(power_law())
-    code, _, err = run("--fail-on", "horizon<1024")
+    code, _, err = run("--horizon", "1024", "--fail-on", "horizon<1024")
     assert code == 0
     assert one_line(err) == (
         "memaudit: gate --fail-on horizon<1024 was not hit: horizon is beyond 512, "
-        "and nobody looked further"
+        "and nobody looked further; measure with --horizon 1024 or more"
     )
 
 
@@ -162,6 +162,10 @@ def test_a_gate_beats_incomplete_and_the_errors_are_still_told(run, stage):
         (["horizon=5"], "has no operator; write =="),
         (["horizon=<5"], "write <="),
         (["horizon=>5"], "write >="),
+        (["horizon<-20"], "cannot tell: horizon is never negative; give a limit of 0 or more"),
+        (["horizon<1024"], "beyond the 512 lags that are measured; measure with --horizon 1024 or"),
+        (["impulse.horizon<=512"], "measure with --horizon 513 or more"),
+        (["horizon>600", "--horizon", "600"], "measure with --horizon 601 or more"),
         (["horizon<-20%"], "changes are for memaudit diff"),
         (["horizon"], "is a number, not a finding; compare it"),
         (["radius<0.1"], "stability is not asked for, and without it there is no radius"),
