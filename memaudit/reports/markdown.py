@@ -40,6 +40,7 @@ class Markdown(AbstractReportFormat):
             *_moved(report),
             *_assumptions(report),
             *_findings(report),
+            *_gates(report),
             *_settings(report),
         ]
         return "\n\n".join("\n".join(block) for block in blocks) + "\n"
@@ -171,6 +172,18 @@ def _finding(findings: list[Finding]) -> list[str]:
         lines.append(f"  - … and {len(findings) - PLACES} more places")
     advice = dict.fromkeys(escaped(finding.advice) for finding in findings[:PLACES])
     return [*lines, *(f"  - *{text}*" for text in advice)]
+
+
+def _gates(report: Report) -> list[list[str]]:
+    """What --fail-on said, a line a gate; nothing where none was asked."""
+    if not report.gates:
+        return []
+    lines = []
+    for gate in report.gates:
+        state = "**hit by**" if gate.hit else "not hit:" if gate.told else "not hit"
+        told = f" {escaped(gate.told)}" if gate.told else ""
+        lines.append(f"- `--fail-on` {escaped(gate.word)} was {state}{told}")
+    return [["### Gates"], lines]
 
 
 def _settings(report: Report) -> list[list[str]]:

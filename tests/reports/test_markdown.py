@@ -57,6 +57,12 @@ Assumptions of the theory that do not hold: linear.
   - still rising
   - *try others*
 
+### Gates
+
+- `--fail-on` horizon&lt;200 was **hit by** horizon = 139 at heaviside
+- `--fail-on` MA301 was not hit
+- `--fail-on` impulse.horizon&lt;1024 was not hit: impulse.horizon is beyond 512
+
 ### Settings
 
 <pre>memaudit scan demo:lstm --horizon 512 --seed 0 --dtype float64</pre>
