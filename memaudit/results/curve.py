@@ -116,10 +116,10 @@ class Curve(Record):
     trials: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return (
-            f"Curve({self.query}: {self.decay}; horizon {self.horizon}, half-life "
-            f"{self.half_life}, {len(self.values)} lags)"
-        )
+        from memaudit.reports import wording
+
+        told = f"horizon {wording.horizon(self)}, half-life {wording.half_life(self)}"
+        return f"Curve({self.query}: {self.decay}; {told}, {len(self.values)} lags)"
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memaudit.testing.report_format import HOSTILE, everywhere
-from tests.reports.handmade import curve, power_law, report
+from tests.reports.handmade import curve, of_kind, power_law, report
 from tests.reports.handmade_page import everything
 
 
@@ -29,3 +29,9 @@ def test_without_curves_and_partial_it_says_so():
     made = report(complete=False)._repr_html_()
     assert "PARTIAL REPORT" in made
     assert "No curve was measured." in made
+
+
+def test_a_curve_prints_itself_in_the_words_of_the_reports():
+    assert repr(power_law()).endswith("; horizon > 512, half-life 4, 512 lags)")
+    assert repr(curve(half_life=13.8629436)).endswith("; horizon 139, half-life 13.86, 512 lags)")
+    assert "horizon -, half-life -" in repr(of_kind("memoryless"))
