@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memaudit.cli.targets import STDOUT, check_file
+from memaudit.cli.targets import STDOUT, check_file, named_file
 from memaudit.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def page_target(file: str | None, *, spared: Sequence[Path]) -> Path | None:
     if not file or file in STDOUT:
         hint = "name a file: stdout has the text"
         raise ArgumentError("--html needs the name of a file", hint=hint, source=file)
-    path = Path(file).expanduser()
+    path = named_file(file)
     for other in spared:
         if path.exists() and other.exists() and path.samefile(other):
             fact = "the page would replace a report that is compared"

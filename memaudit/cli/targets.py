@@ -180,10 +180,14 @@ def _target(name: str, file: str) -> Target:
     if name not in known:
         hint = f"known are: {', '.join(known)}"
         raise ArgumentError(f"unknown report {clean(name)!r}", hint=hint)
-    return Target(registry.build("reports", name), None if file in STDOUT else _path(file))
+    return Target(registry.build("reports", name), None if file in STDOUT else named_file(file))
 
 
-def _path(file: str) -> Path:
+def named_file(file: str) -> Path:
+    """The path behind a word, with ~ for a home; a folder is refused."""
+    if file.endswith(("/", os.sep)):
+        hint = f"name a file in it, as in {clean(file)}report"
+        raise ArgumentError("this names a folder", hint=hint, source=file)
     try:
         return Path(file).expanduser()
     except RuntimeError as error:

@@ -35,6 +35,16 @@ def test_results_for_evaluation_pipelines_go_to_exactly_that_file(run, stage, tm
     assert [p.name for p in tmp_path.iterdir()] == ["x.json"]
 
 
+@pytest.mark.parametrize("option", ["-o", "--json", "--html", "--markdown"])
+def test_a_folder_is_no_file_to_write_to(run, stage, tmp_path, option):
+    for word in (f"{tmp_path}/new/", f"{tmp_path}/"):
+        code, out, err = run(option, word)
+        assert (code, out, stage.calls) == (2, "", [])
+        assert f"{word}: this names a folder; name a file in it, as in {word}report" in err
+    assert run(option, str(tmp_path))[0] == 2
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_annotations_tell_of_the_gate_that_was_hit(run, stage):
     stage.answer = report(of_kind("persistent"))
     code, out, err = run("--report", "github=-", "--fail-on", "warning")
