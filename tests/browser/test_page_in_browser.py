@@ -72,13 +72,7 @@ def test_dragging_zooms_and_a_button_goes_back(visit, page):
     visited = visit(page)
     chosen = figure(visited, "All queries")
     assert chosen.locator(".reset").is_hidden()
-    plot = chosen.locator(".plot")
-    plot.scroll_into_view_if_needed()
-    box = plot.bounding_box()
-    visited.page.mouse.move(box["x"] + 200, box["y"] + 60)
-    visited.page.mouse.down()
-    visited.page.mouse.move(box["x"] + 500, box["y"] + 260, steps=8)
-    visited.page.mouse.up()
+    dragged(visited, chosen.locator(".plot"))
     extent = "return c.getModel().getComponent('xAxis').axis.scale.getExtent()"
     first, last = visited.chart(OVERVIEW, extent)
     assert 1 < first < last < 400
@@ -171,6 +165,80 @@ def test_the_page_prints_light_with_its_plots_and_without_its_switches(visit, pa
     assert min(visited.chart(OVERVIEW, sizes)) > 60
     printed = visited.page.pdf(path=artefacts / "report.pdf", format="A4")
     assert printed.startswith(b"%PDF")
+    assert visited.errors == []
+
+
+def dragged(visited, plot) -> None:
+    """A rectangle is drawn in a plot, from (200, 60) to (500, 200) in its pixels."""
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    visited.page.mouse.move(box["x"] + 200, box["y"] + 60)
+    visited.page.mouse.down()
+    visited.page.mouse.move(box["x"] + 500, box["y"] + 200, steps=8)
+    visited.page.mouse.up()
+
+
+def test_after_a_zoom_labels_are_round_and_the_old_tooltip_is_gone(visit, page):
+    visited = visit(page)
+    plot = figure(visited, "All queries").locator(".plot")
+    plot.scroll_into_view_if_needed()
+    plot.hover(position={"x": 300, "y": 150})
+    visited.page.locator(".tip:visible").wait_for()
+    for _ in range(2):  # the second time lies inside a power of ten
+        dragged(visited, plot)
+        visited.page.wait_for_timeout(400)
+        assert visited.page.locator(".tip:visible").count() == 0
+        told = visited.chart(
+            OVERVIEW,
+            "return [...c.getDom().querySelectorAll('text')].map(t => t.textContent)",
+        )
+        labels = [label for label in told if label[0].isdigit()]
+        assert len(labels) >= 4
+        assert max(len(label.lstrip("0.")) for label in labels) <= 4, labels
+    figure(visited, "All queries").locator(".reset").click()
+    assert visited.chart(OVERVIEW, "return c.getOption().xAxis[0].axisLabel.customValues") is None
+    assert visited.errors == []
+
+
+def test_what_goes_on_beyond_an_edge_fades_out_there(visit, page):
+    visited = visit(page, width=390)
+    links = visited.page.locator("nav ul")
+    assert links.get_attribute("data-more") == "right"
+    assert "gradient" in links.evaluate("e => getComputedStyle(e).maskImage")
+    links.evaluate("e => { e.scrollLeft = 40; }")
+    visited.page.wait_for_function("document.querySelector('nav ul').dataset.more === 'left right'")
+    links.evaluate("e => { e.scrollLeft = 9999; }")
+    visited.page.wait_for_function(
+        "document.querySelector('nav ul').dataset.more.trim() === 'left'"
+    )
+    wide = visit(page)
+    assert wide.page.locator("nav ul").get_attribute("data-more") == ""
+
+
+def test_captions_are_as_wide_as_what_is_seen_of_their_tables(visit, page):
+    visited = visit(page, width=390)
+    ends = visited.page.locator(".scroll:visible caption span:not(.quiet)").evaluate_all(
+        "all => all.map(e => e.getBoundingClientRect().right)"
+    )
+    assert ends
+    assert max(ends) <= 390
+
+
+def test_plots_have_the_size_of_paper_while_they_are_printed(visit, page):
+    visited = visit(page)
+    width = "return c.getWidth()"
+    before = visited.chart(OVERVIEW, width)
+    visited.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert 600 < visited.chart(OVERVIEW, width) < 688 < before
+    visited.page.set_viewport_size({"width": 688, "height": 1017})
+    visited.page.emulate_media(media="print")
+    assert visited.page.evaluate("document.documentElement.scrollWidth") == 688, "nothing shrinks"
+    assert visited.page.locator(".hint:visible, .reset:visible, footer:visible").count() == 0
+    assert visited.page.locator("select:visible").count() > 0, "which view is seen is told"
+    visited.page.emulate_media(media="screen")
+    visited.page.set_viewport_size({"width": 1280, "height": 900})
+    visited.page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert visited.chart(OVERVIEW, width) == before
     assert visited.errors == []
 
 

@@ -117,9 +117,38 @@
       chart.setOption({ series: [{ id: series.id, data: data }] });
     });
   }
+  // Round numbers between two others: powers of ten, 1 2 5 of each, or steps where both are near.
+  function rounds(low, high, log) {
+    var made = [], spread = log ? Math.log10(high / low) : 0, size, k;
+    if (spread > 1) {
+      var step = Math.max(1, Math.ceil(spread / 7)), parts = spread > 3 ? [1] : [1, 2, 5];
+      for (k = Math.floor(Math.log10(low)); k <= Math.log10(high) + 1e-9; k += step) {
+        parts.forEach(function (p) { made.push(Number(p + "e" + k)); });
+      }
+    } else {
+      size = Math.pow(10, Math.floor(Math.log10((high - low) / 5)));
+      size *= [1, 2, 5, 10].find(function (p) { return (high - low) / (p * size) <= 6; });
+      for (k = Math.ceil(low / size); k <= high / size; k += 1) { made.push(Number((k * size).toPrecision(12))); }
+    }
+    return made.filter(function (v) { return v >= low && v <= high; });
+  }
+  // After a zoom: round labels, a way back, and no tooltip of what was there before.
+  function settle(item) {
+    var shown = item.chart.getOption(), near = shown.dataZoom.some(function (z) { return z.start > 0 || z.end < 100; }), made = {};
+    ["xAxis", "yAxis"].forEach(function (name) {
+      var axis = item.chart.getModel().getComponent(name).axis, log = axis.type === "log", ends = axis.scale.getExtent();
+      if (axis.type === "category" || !(ends[1] > ends[0])) { return; }
+      var values = near ? rounds(ends[0], ends[1], log) : null;
+      made[name] = { axisLabel: { customValues: values }, axisTick: { customValues: values } };
+    });
+    item.chart.setOption(made);
+    item.chart.dispatchAction({ type: "hideTip" });
+    all(".reset", item.plot.parentNode).forEach(function (button) { button.hidden = !near; });
+  }
   function draw(item) {
     item.chart.setOption(option(item), true);
     label(item);
+    settle(item);
     // Dragging selects what is looked at; a finger scrolls the page instead.
     if (window.matchMedia("(pointer: fine)").matches) {
       item.chart.dispatchAction({ type: "takeGlobalCursor", key: "dataZoomSelect", dataZoomSelectActive: true });
@@ -182,28 +211,34 @@
     plot.addEventListener("keydown", function (event) { key(item, event); });
     plot.addEventListener("dblclick", function () { zoom(item, whole); });
     draw(item);
-    item.chart.on("datazoom", function () {
-      var near = item.chart.getOption().dataZoom.some(function (z) { return z.start > 0 || z.end < 100; });
-      all(".reset", figure).forEach(function (button) { button.hidden = !near; });
-    });
+    item.chart.on("datazoom", function () { settle(item); });
     new ResizeObserver(function () { if (!printing) { item.chart.resize(); label(item); } }).observe(plot);
     figure.dataset.ready = "yes";
     charts.push(item);
     return item;
   }
   function redraw() { charts.forEach(draw); }
+  // The page is laid out as on paper before it is printed: the plots have the sizes of their boxes.
   function print(on) {
     printing = on;
+    if (on) { root.dataset.printing = "yes"; } else { delete root.dataset.printing; }
     charts.forEach(function (item) {
-      var square = item.plot.parentNode.classList.contains("square");
-      var width = Math.min(item.plot.clientWidth, square ? 420 : 640), height = square ? width : item.plot.clientHeight;
-      var tall = item.plot.parentNode.classList.contains("tall");
-      item.chart.resize(on ? { width: width, height: tall ? Math.min(height, 304) : height } : {});
+      item.chart.resize(on ? { width: item.plot.clientWidth, height: item.plot.clientHeight } : { width: "auto", height: "auto" });
     });
     redraw();
   }
+  // What goes on beyond an edge fades out there.
+  function edges(box) {
+    function look() {
+      var rest = box.scrollWidth - box.clientWidth - box.scrollLeft;
+      box.dataset.more = (box.scrollLeft > 2 ? "left " : "") + (rest > 2 ? "right" : "");
+    }
+    box.addEventListener("scroll", look, { passive: true });
+    new ResizeObserver(look).observe(box);
+  }
 
   all("figure[data-chart]").forEach(start);
+  all("nav ul, .scroll").forEach(edges);
   all("fieldset.scale").forEach(function (field) {
     field.addEventListener("change", function (event) {
       charts.forEach(function (item) {

@@ -63,8 +63,8 @@ def _draw(axes: Axes, query: str, curve: Curve, colour: str, drawn: Stroke) -> N
     told += f", horizon {wording.horizon(curve)}"
     shown = np.where(values > 0, values, np.nan)
     few = "." if np.count_nonzero(values > curve.floor) < 3 else ""  # a line needs two points
-    style = {"lw": 0.8 * drawn.width, "alpha": drawn.opacity}
-    axes.plot(lags, shown, color=colour, label=told, marker=few, **style)
+    width, alpha = 0.8 * drawn.width, drawn.opacity
+    axes.plot(lags, shown, color=colour, label=told, marker=few, lw=width, alpha=alpha)
     line = fit(curve)
     if line:
         axes.plot(*zip(*line, strict=True), color="black", ls=(0, (4, 3)), lw=1.2, zorder=3)

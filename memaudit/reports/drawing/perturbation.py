@@ -36,8 +36,8 @@ def draw_perturbation(axes: Axes, item: Stability) -> None:
         seen += errors[shown].tolist()
         told = f"{label(curve.group, limit=24)}: radius {radius(curve.radius)}"
         drawn = stroke(place, len(curves))
-        style = {"lw": 0.8 * drawn.width, "alpha": drawn.opacity}
-        axes.plot(betas[shown], errors[shown], color=colour, label=told, **style)
+        width, alpha = 0.8 * drawn.width, drawn.opacity
+        axes.plot(betas[shown], errors[shown], color=colour, label=told, lw=width, alpha=alpha)
         if 0 < curve.radius.value < math.inf:
             axes.axvline(curve.radius.value, color=colour, ls="-.", lw=1.0)
     if not seen:

@@ -30,8 +30,15 @@ def draw_recall(axes: Axes, recall: Recall) -> None:
         told = name if item.capacity is None else f"{name}, capacity {item.capacity:.3g}"
         colour = f"C{place % 10}"
         drawn = stroke(place, len(kept))
-        style = {"lw": 0.8 * drawn.width, "alpha": drawn.opacity}
-        axes.plot(np.arange(len(item.values)), item.values, color=colour, label=told, **style)
+        width, alpha = 0.8 * drawn.width, drawn.opacity
+        axes.plot(
+            np.arange(len(item.values)),
+            item.values,
+            color=colour,
+            label=told,
+            lw=width,
+            alpha=alpha,
+        )
         if item.floor > 0:
             axes.axhline(item.floor, color=colour, ls=":", lw=1.0)
     axes.set_ylim(-0.02, 1.05)

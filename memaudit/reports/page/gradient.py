@@ -113,7 +113,7 @@ def _view(name: str, item: Gradient) -> View:
         series.append({**made, "color": hue, "itemStyle": {"color": hue}, "z": 5 - k})
         keys.append(Key(_word(field), hue, sign))
     rows = axis("", gap=8, kind="category", data=forms, inverse=True)
-    rows["axisLabel"] = {"interval": 0, "width": 120, "overflow": "truncate"}
+    rows["axisLabel"] = {"interval": 0, "width": 120, "margin": 16, "overflow": "truncate"}
     drawn = option(powers("|dLoss/dw| / |w|", seen, gap=28), rows, series, item=True)
     return View(name, drawn, tuple(keys), ("value",), grid=True)
 

@@ -101,7 +101,7 @@ def _reached(curve: Curve) -> tuple[float | None, bool]:
 
 def _rows(names: list[str]) -> dict[str, Any]:
     made = axis("", gap=8, kind="category", data=names, inverse=True)
-    label = {"width": 150, "overflow": "truncate", "interval": 0}
+    label = {"width": 150, "margin": 16, "overflow": "truncate", "interval": 0}
     return {**made, "axisLabel": label if len(names) <= 40 else {**label, "interval": "auto"}}
 
 

@@ -58,7 +58,10 @@ def overview(
 ) -> Figure:
     """All curves, and their horizons as dots."""
     series: list[dict[str, Any]] = []
-    strokes = [stroke(k, len(curves)) for k in range(len(curves))]
+    # A curve that is nowhere, or a point, lies on nothing: the others need not be broad for it.
+    lines = [k for k, c in enumerate(curves.values()) if (points(c)[1] > 0).sum() > 1]
+    bands = {k: stroke(place, len(lines)) for place, k in enumerate(lines)}
+    strokes = [bands.get(k, stroke(0, 1)) for k in range(len(curves))]
     for k, (query, curve) in enumerate(curves.items()):
         style = strokes[k].style()
         series.append(line(names[query], drawn(curve, detail), colour(k), lineStyle=style))

@@ -46,8 +46,11 @@ def spectrum_section(report: Report, detail: Detail) -> Section | None:
     noted = [clean(item.note, limit=600) for item in kept if item.note]
     blocks = [
         _layers(named, more).markup(),
-        grid(plane.markup(), tag("div", scales.markup(), notes(*noted)), kind="grid two"),
-        _predicted(report, detail),
+        grid(
+            plane.markup(),
+            tag("div", scales.markup(), notes(*noted), _predicted(report, detail), class_="column"),
+            kind="grid two",
+        ),
     ]
     return Section("spectrum", "Spectrum", LEAD, blocks)
 
@@ -169,6 +172,7 @@ def _scales(named: dict[str, Spectrum], detail: Detail) -> Figure:
     rows = axis("", gap=8, kind="category", data=names, inverse=True)
     rows["axisLabel"] = {
         "width": 110,
+        "margin": 16,
         "overflow": "truncate",
         "interval": 0 if len(names) <= 40 else "auto",
     }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from memaudit.reports.page.detail import DETAILS
 from memaudit.reports.page.memory import DOTS, overview, panel
 from memaudit.reports.page.overlay import memory_figures
 from memaudit.reports.page.strokes import BROADEST, MANY, stroke
-from tests.reports.handmade import curve
+from tests.reports.handmade import LAGS, curve
 
 FINE = DETAILS[0]
 
@@ -62,3 +63,10 @@ def test_dots_are_told_where_there_are_some(horizon):
     assert figure.told == (DOTS if horizon else "")
     (changes, _) = memory_figures(curves, curves, FINE)
     assert (DOTS in changes.told) is (horizon is not None)
+
+
+def test_a_curve_beside_silent_ones_is_a_plain_line():
+    silent = curve("silent", values=np.zeros(len(LAGS)), horizon=0)
+    curves = {"q": curve("q"), "silent": silent}
+    figure = overview(curves, dict(zip(curves, curves, strict=True)), FINE, logarithmic=False)
+    assert [s["lineStyle"]["width"] for s in drawn(figure)] == [2.0, 2.0]
