@@ -18,6 +18,8 @@ LONGEST_LINE = 3000
 #: The width of text that is not read on a terminal.
 PLAIN_WIDTH = 80
 INTERRUPTED = 130
+#: How our own signs are written where an encoding has none of them.
+SPELLED = str.maketrans({"→": "->", "…": "...", "²": "^2", "±": "+-", "·": "*", "β": "beta"})
 UNMEASURED = "interrupted before anything was measured"
 
 
@@ -52,6 +54,19 @@ def to_stdout(text: str) -> None:
     except OSError as error:
         if not reader_left(error):
             raise unwritable(error) from error
+
+
+def readable(text: str) -> str:
+    """Words for stdout, whose few signs beyond ASCII are spelled out where it cannot hold them.
+
+    Not for files that other programs read: there a sign is data.
+    """
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(SPELLED)
+    return text
 
 
 def reader_left(error: OSError) -> bool:
@@ -101,7 +116,7 @@ def show(*renderables: RenderableType, on: Console | None = None) -> None:
         if not reader_left(error):
             raise unwritable(error) from error
         return
-    text = captured.get()
+    text = readable(captured.get())
     if not sheet.is_terminal:
         text = "".join(f"{line.rstrip()}\n" for line in text.splitlines())
     to_stdout(text)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from memaudit import registry
 from memaudit.cli.conditions import Asked, Condition
 from memaudit.cli.gates import Gate, judged, parse_scan_gates, say_gates
-from memaudit.cli.output import INTERRUPTED, UNMEASURED, console, say, show, to_stdout
+from memaudit.cli.output import INTERRUPTED, UNMEASURED, console, readable, say, show, to_stdout
 from memaudit.cli.settings import parse_settings
 from memaudit.cli.starting import calm, check_device, check_dtype, imported
 from memaudit.cli.targets import Target, parse_targets, write_targets
@@ -121,7 +121,7 @@ def _show(report: Report, *, voice: str) -> None:
 
     sheet = console()
     if voice == "quiet":
-        to_stdout(f"{one_line(report)}\n")
+        to_stdout(readable(f"{one_line(report)}\n"))
     elif voice == "verbose":
         show(Terminal().for_console(sheet, report), on=sheet)
     else:

@@ -45,16 +45,28 @@ LEAST = 3
 def overview_for(
     console: Console, report: Report, *, screen: int | None = None, ascii_only: bool = False
 ) -> Group:
-    """The summary as wide as a console, and as high as the `screen` where there is one."""
+    """The summary as wide as a console, and as high as the `screen` where there is one.
+
+    Without a screen there is room for every word: what is too long is wrapped, not cut.
+    """
     height = SCREEN if screen is None else screen - 2  # the command and the prompt
     lines = min(max(height, 20), SCREEN)
-    return overview(report, width=console.width, lines=lines, ascii_only=ascii_only)
+    wrap = screen is None
+    return overview(report, width=console.width, lines=lines, ascii_only=ascii_only, wrap=wrap)
 
 
 def overview(
-    report: Report, *, width: int = 80, lines: int = SCREEN, ascii_only: bool = False
+    report: Report,
+    *,
+    width: int = 80,
+    lines: int = SCREEN,
+    ascii_only: bool = False,
+    wrap: bool = False,
 ) -> Group:
-    """The summary, in `lines` lines where that is possible; nothing in it is wrapped."""
+    """The summary, in `lines` lines where that is possible; lines that are too long are cut.
+
+    With `wrap` they go on in the next line, and the summary is longer.
+    """
     blocks: dict[str, list[Text | Table]] = {
         "head": _head(report),
         "table": _table(report, width=width, ascii_only=ascii_only),
@@ -72,6 +84,8 @@ def overview(
     shown = [block for block in (blocks.pop("head"), picture, *blocks.values()) if block]
     gap = [] if tight else [Text("")]
     parts = [part for place, block in enumerate(shown) for part in (gap * (place > 0)) + block]
+    if wrap:
+        return Group(*parts)
     cut = [cut_to(p, width, ascii_only=ascii_only) if isinstance(p, Text) else p for p in parts]
     return Group(*cut)
 
@@ -131,11 +145,14 @@ def _picture(report: Report, *, width: int, height: int, ascii_only: bool) -> li
     if not drawn:
         return []
     signs = letters(report.memory)
-    names = []
+    names, still = [], []
     for place, (query, curve) in enumerate(report.memory.items()):
         if len(heard(curve)[0]):
             name = Text(signs[query], style=f"bold {COLOURS[place % len(COLOURS)]}")
             names.append(name.append(f" {clean(query, limit=24)}", "not bold default"))
+        elif len(curve.values):
+            told = "never above the floor" if curve.values.any() else "zero everywhere"
+            still.append(f"; {clean(query, limit=24)}: {told}")
     kinds = dict.fromkeys(clean(c.normalization, limit=24) for c in report.memory.values())
     unit = "" if list(kinds) == [DEFAULT_NORMALIZATION] else f" ({', '.join(kinds)})"
     legend = Text(f"memory{unit}: ").append_text(Text(", ").join(names))
@@ -143,7 +160,7 @@ def _picture(report: Report, *, width: int, height: int, ascii_only: bool) -> li
         legend.append("; horizons on the axis")
     if floor(report.memory) is not None:
         legend.append("; floor dotted")
-    return [*drawn, legend]
+    return [*drawn, legend.append("".join(still))]
 
 
 def _table(report: Report, *, width: int, ascii_only: bool) -> list[Text | Table]:

@@ -83,7 +83,7 @@ def test_offline_is_set_before_the_audit(run, monkeypatch):
         (["--set", "horizon=3"], "use --horizon"),
         (["--set", "a-b=1", "--set", "a_b=2"], "names a_b twice"),
         (["--json", "/no/such/folder/r.json"], "does not exist"),
-        (["--json", "/"], "not a regular file"),
+        (["--json", "/"], "this names a folder"),
         (["--json", os.devnull], "not a regular file"),
         (["--json", ""], "empty file name"),
         (["--json", "a" * 300], "File name too long; choose a shorter name"),

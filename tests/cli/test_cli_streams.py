@@ -236,3 +236,17 @@ def test_what_a_strangers_format_prints_stays_out_of_the_report(run, strange_for
     assert out.startswith("{")
     assert out.endswith("}\n")
     assert (tmp_path / "s.txt").read_text() == "exponential"
+
+
+def test_signs_that_an_encoding_has_not_are_spelled_out():
+    program = (
+        "from rich.text import Text; from memaudit.cli.output import show, to_stdout; "
+        "show(Text('a \\u2192 b\\u2026 R\\u00b2')); to_stdout('a \\u2192 b')"
+    )
+    told = {}
+    for encoding in ("ascii", "utf-8"):
+        own = {**os.environ, "PYTHONIOENCODING": encoding}
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, env=own)
+        told[encoding] = done.stdout.decode()
+    # What other programs read stays data: only words are spelled out.
+    assert told == {"ascii": "a -> b... R^2\na \\u2192 b", "utf-8": "a → b… R²\na → b"}

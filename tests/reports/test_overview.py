@@ -149,6 +149,28 @@ def test_colours_are_for_terminals_only():
     assert "\x1b[36" not in drawn(force_terminal=True, color_system="standard", no_color=True)
 
 
+def test_what_is_piped_is_wrapped_and_a_screen_is_cut():
+    words = " ".join(f"word{k}" for k in range(40))
+    made = report(curve(), findings=(Finding("MA201", "near", "warning", words, "do"),))
+
+    def drawn(screen: int | None) -> str:
+        sheet = StringIO()
+        console = Console(file=sheet, width=80, _environ={})
+        console.print(overview_for(console, made, screen=screen))
+        return sheet.getvalue()
+
+    assert words in " ".join(drawn(None).split())
+    assert max(map(len, drawn(None).splitlines())) <= 80
+    assert "word39" not in drawn(60)
+
+
+def test_a_query_that_is_not_drawn_is_named():
+    still = curve("reversed", values=np.zeros_like(curve().values))
+    low = curve("impulse", values=np.full_like(curve().values, 1e-9), floor=1e-6)
+    text = " ".join(shown(report(curve(), still, low), width=140).split())
+    assert "; reversed: zero everywhere; impulse: never above the floor" in text
+
+
 def test_a_low_terminal_gets_a_low_picture():
     def height(rows: int) -> int:
         sheet = StringIO()
