@@ -200,6 +200,16 @@ def test_after_a_zoom_labels_are_round_and_the_old_tooltip_is_gone(visit, page):
     assert visited.errors == []
 
 
+def test_what_stands_beside_the_complex_plane_is_as_tall(visit, page):
+    visited = visit(page)
+    plane, column = (
+        visited.page.locator(f"#spectrum .grid > {part}").bounding_box()
+        for part in (".figure", ".column")
+    )
+    assert plane["y"] == column["y"]
+    assert plane["height"] == pytest.approx(column["height"], abs=2)
+
+
 def test_what_goes_on_beyond_an_edge_fades_out_there(visit, page):
     visited = visit(page, width=390)
     links = visited.page.locator("nav ul")

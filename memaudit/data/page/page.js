@@ -139,10 +139,12 @@
       var axis = item.chart.getModel().getComponent(name).axis, log = axis.type === "log", ends = axis.scale.getExtent();
       if (axis.type === "category" || !(ends[1] > ends[0])) { return; }
       var values = near ? rounds(ends[0], ends[1], log) : null;
-      made[name] = { axisLabel: { customValues: values }, axisTick: { customValues: values } };
+      var given = item.views[item.view].option[name].axisLabel, first = near || given.showMinLabel, last = near || given.showMaxLabel;
+      made[name] = { axisLabel: { customValues: values, showMinLabel: first, showMaxLabel: last }, axisTick: { customValues: values } };
     });
     item.chart.setOption(made);
     item.chart.dispatchAction({ type: "hideTip" });
+    item.chart.dispatchAction({ type: "updateAxisPointer", currTrigger: "leave" });
     all(".reset", item.plot.parentNode).forEach(function (button) { button.hidden = !near; });
   }
   function draw(item) {
