@@ -213,16 +213,15 @@ def test_what_stands_beside_the_complex_plane_is_as_tall(visit, page):
 def test_what_goes_on_beyond_an_edge_fades_out_there(visit, page):
     visited = visit(page, width=390)
     links = visited.page.locator("nav ul")
-    assert links.get_attribute("data-more") == "right"
+    # The policy of the page forbids wait_for_function, which evaluates text: a selector waits.
+    visited.page.locator('nav ul[data-more="right"]').wait_for()
     assert "gradient" in links.evaluate("e => getComputedStyle(e).maskImage")
     links.evaluate("e => { e.scrollLeft = 40; }")
-    visited.page.wait_for_function("document.querySelector('nav ul').dataset.more === 'left right'")
+    visited.page.locator('nav ul[data-more="left right"]').wait_for()
     links.evaluate("e => { e.scrollLeft = 9999; }")
-    visited.page.wait_for_function(
-        "document.querySelector('nav ul').dataset.more.trim() === 'left'"
-    )
+    visited.page.locator('nav ul[data-more="left "]').wait_for()
     wide = visit(page)
-    assert wide.page.locator("nav ul").get_attribute("data-more") == ""
+    wide.page.locator('nav ul[data-more=""]').wait_for()
 
 
 def test_captions_are_as_wide_as_what_is_seen_of_their_tables(visit, page):
