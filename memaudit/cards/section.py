@@ -10,10 +10,10 @@ BEGIN = "<!-- memaudit begin: written by `memaudit card`, which replaces what st
 END = "<!-- memaudit end -->"
 #: Markers stand on lines of their own; the words behind the colon may be anybody's.
 _LAST = r"[ \t]*(?=\r?\n|\r?\Z)"
-_BEGIN = re.compile(rf"^[ \t]*<!--[ \t]*memaudit begin\b[^\r\n]*?-->{_LAST}", re.M)
-_END = re.compile(rf"^[ \t]*<!--[ \t]*memaudit end[ \t]*-->{_LAST}", re.M)
-#: A block of code between fences: markers inside of it are somebody's example.
-_CODE = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n(?:[^\n]*\n)*? {0,3}\1[`~]*[ \t]*\r?$", re.M)
+_BEGIN = re.compile(rf"^ {{0,3}}<!--[ \t]*memaudit begin\b[^\r\n]*?-->{_LAST}", re.M)
+_END = re.compile(rf"^ {{0,3}}<!--[ \t]*memaudit end[ \t]*-->{_LAST}", re.M)
+#: The line that begins or ends a block of code, indented as in a list or not.
+_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})([^\n]*)")
 
 
 def with_section(text: str, section: str) -> str:
@@ -35,7 +35,7 @@ def with_section(text: str, section: str) -> str:
 
 def _place(text: str) -> tuple[int, int] | None:
     """Where the markers begin and end, None without any; all else is unclear, and refused."""
-    shown = _CODE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+    shown = _without_code(text)
     begins, ends = list(_BEGIN.finditer(shown)), list(_END.finditer(shown))
     if not begins and not ends:
         return None
@@ -49,3 +49,25 @@ def _place(text: str) -> tuple[int, int] | None:
         hint="keep one begin and, below it, one end, or remove them all",
         stage="card",
     )
+
+
+def _without_code(text: str) -> str:
+    """The text with blanks where code stands: markers in it are somebody's example.
+
+    One pass over the lines, whatever they hold. A fence is closed by one of the same sign that is
+    as long at least and has nothing behind it. Behind one that is never closed text is text: a
+    section that was put at the end must be found again.
+    """
+    lines = text.splitlines(keepends=True)
+    kept, fence, opened = list(lines), "", 0
+    for number, line in enumerate(lines):
+        match = _FENCE.match(line)
+        if match is None:
+            continue
+        if not fence:
+            fence, opened = match[1], number
+        elif match[1].startswith(fence) and not match[2].strip():
+            for inside in range(opened, number + 1):
+                kept[inside] = re.sub(r"[^\r\n]", " ", lines[inside])
+            fence = ""
+    return "".join(kept)

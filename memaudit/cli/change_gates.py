@@ -106,7 +106,7 @@ class Shift:
                 return GateResult(self.word, False, f"{self.name} ({words}) is no fall")
             told = f"{self.name} ({words}), whose windows differ: {windows[0]} -> {windows[1]}"
             return GateResult(self.word, True, told)
-        change = 100.0 * relative(old, new)
+        change = percent(old, new)
         if not OPERATORS[self.sign](change, self.limit):
             return GateResult(self.word, False)
         return GateResult(self.word, True, f"{self.name} {change:+.4g} % ({words})")
@@ -121,15 +121,15 @@ def parse_change_gates(words: Iterable[str]) -> tuple[ChangeGate, ...]:
     return tuple(_gate(word.strip()) for word in words)
 
 
-def relative(old: float, new: float) -> float:
-    """The change as a share of what it was."""
+def percent(old: float, new: float) -> float:
+    """The change in hundredths of what it was; whole numbers that meet a limit meet it exactly."""
     if old == new:
         return 0.0
     if math.isinf(old):
-        return -1.0
+        return -100.0
     if old == 0.0 or math.isinf(new):
         return math.copysign(math.inf, new - old)
-    return (new - old) / abs(old)
+    return 100.0 * (new - old) / abs(old)
 
 
 def rank(severity: str) -> int:

@@ -77,3 +77,21 @@ def test_twice_is_once_and_the_rest_is_kept(text, section):
     assert with_section(with_section(text, "other"), section) == made
     if BEGIN not in text and END not in text:
         assert made.startswith(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"- a list\n  ```html\n  {BEGIN}\n  {END}\n  ```\n",
+        f"    {BEGIN}\n    {END}\n",
+        f"````\n```\n{BEGIN}\n{END}\n````\n",
+    ],
+)
+def test_markers_in_code_are_an_example(text):
+    assert with_section(text, "S").startswith(text)
+
+
+def test_many_fences_are_read_once():
+    """Work that grows with the square of the lines takes hours here."""
+    text = "```x\n" * 200_000
+    assert with_section(text, "S").startswith(text)

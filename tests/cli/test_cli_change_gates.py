@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from memaudit.cli import main
+from memaudit.cli.change_gates import percent
 from memaudit.results import Finding, Report
 from tests.cli.played import one_line
 from tests.findings.spectral_evidence import modes
@@ -186,3 +187,10 @@ def test_the_page_is_shown_all_the_same(tmp_path, capsys):
     paths = [shorter(n).save(tmp_path / f"{n}.json") for n in (100, 75)]
     assert main(["diff", *map(str, paths), "--fail-on", "horizon<-20%"]) == 1
     assert "75" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wanted"), [(100, 93, -7.0), (50, 36, -28.0), (100, 107, 7.0), (25, 18, -28.0)]
+)
+def test_a_change_that_meets_its_limit_meets_it_exactly(old, new, wanted):
+    assert percent(float(old), float(new)) == wanted
