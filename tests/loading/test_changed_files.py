@@ -131,8 +131,8 @@ def test_a_very_large_file_is_read_again_only_when_it_was_touched(path, monkeypa
     monkeypatch.setattr(stamp, "LARGEST_READ_AGAIN", 0)
     checkpoint = open_checkpoint(path)
     read = []
-    digest = stamp._digest
-    monkeypatch.setattr(stamp, "_digest", lambda file: read.append(file.path) or digest(file))
+    digest = stamp.digest
+    monkeypatch.setattr(stamp, "digest", lambda file: read.append(file.path) or digest(file))
     assert checkpoint.changes() == []
     assert read == []
     os.utime(path)
