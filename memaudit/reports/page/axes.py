@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 #: Colours by name; the style sheet has them for light and dark pages.
 COLOURS = ("$c1", "$c2", "$c3", "$c4", "$c5", "$c6", "$c7", "$c8")
-#: The lowest power of ten that is drawn; subnormal numbers below it are noise.
-LOWEST = -300
+#: The powers of ten that are drawn: subnormal numbers are noise, and 1e309 is no number.
+LOWEST, HIGHEST = -300, 308
 #: A logarithmic axis has at most so many parts.
 TICKS = 7
 #: Steps of the colour scale along the depth of a model.
@@ -65,8 +65,8 @@ def decades(values: Iterable[float]) -> tuple[int, int]:
     seen = [v for v in values if 0 < v < math.inf]
     if not seen:
         return -1, 0
-    low = max(math.floor(math.log10(min(seen)) + 1e-9), LOWEST)
-    return low, max(math.ceil(math.log10(max(seen)) - 1e-9), low + 1)
+    low = min(max(math.floor(math.log10(min(seen)) + 1e-9), LOWEST), HIGHEST - 1)
+    return low, min(max(math.ceil(math.log10(max(seen)) - 1e-9), low + 1), HIGHEST)
 
 
 def line(name: str, points: list[list[float]], colour: str, **more: Any) -> dict[str, Any]:

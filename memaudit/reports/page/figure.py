@@ -96,13 +96,15 @@ class Figure:
 
 def unique(names: Iterable[str]) -> list[str]:
     """Names as a plot shows them, each once: a series is switched by its name."""
-    seen: dict[str, int] = {}
-    found = []
+    found: dict[str, None] = {}
     for name in names:
-        short = clean(name, limit=LONGEST_NAME) or "(no name)"
-        seen[short] = seen.get(short, 0) + 1
-        found.append(short if seen[short] == 1 else f"{short} ({seen[short]})")
-    return found
+        short = told = clean(name, limit=LONGEST_NAME) or "(no name)"
+        number = 1
+        while told in found:  # a name may look like another one with its number
+            number += 1
+            told = f"{short} ({number})"
+        found[told] = None
+    return list(found)
 
 
 def _keys(keys: Sequence[Key], *, hidden: bool) -> Markup:

@@ -83,6 +83,16 @@ def test_names_of_curves_are_told_apart():
     assert unique(["a", "a\x00", "", "a"]) == ["a", "a (2)", "(no name)", "a (3)"]
 
 
+def test_a_name_that_looks_like_a_numbered_one_is_told_apart_as_well():
+    assert unique(["a", "a\x00", "a (2)"]) == ["a", "a (2)", "a (2) (2)"]
+
+
+@pytest.mark.parametrize("values", [[1e-3, 1.5e308], [1.7e308], [1e308, 1.1e308]])
+def test_an_axis_ends_where_numbers_end(values):
+    made = powers("memory", values, gap=28)
+    assert 0 < made["min"] < made["max"] == 1e308
+
+
 def test_number_formats_lie_on_the_axis_of_the_moves():
     section = stability_section(everything(), FINE)
     assert section is not None
