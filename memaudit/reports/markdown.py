@@ -182,7 +182,7 @@ def _gates(report: Report) -> list[list[str]]:
     for gate in report.gates:
         state = "**hit by**" if gate.hit else "not hit:" if gate.told else "not hit"
         told = f" {escaped(gate.told)}" if gate.told else ""
-        lines.append(f"- `--fail-on` {escaped(gate.word)} was {state}{told}")
+        lines.append(f"- --fail-on {escaped(gate.word)} was {state}{told}")
     return [["### Gates"], lines]
 
 

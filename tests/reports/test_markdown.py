@@ -59,9 +59,9 @@ Assumptions of the theory that do not hold: linear.
 
 ### Gates
 
-- `--fail-on` horizon&lt;200 was **hit by** horizon = 139 at heaviside
-- `--fail-on` MA301 was not hit
-- `--fail-on` impulse.horizon&lt;1024 was not hit: impulse.horizon is beyond 512
+- --fail-on horizon&lt;200 was **hit by** horizon = 139 at heaviside
+- --fail-on MA301 was not hit
+- --fail-on impulse.horizon&lt;1024 was not hit: impulse.horizon is beyond 512
 
 ### Settings
 
