@@ -168,6 +168,9 @@ def run(effort: Effort) -> Outcome:
         f"(it closes to {plane.off:.0e})",
         numbers=(*_random_numbers(found, shares), *_plane_numbers(plane, where)),
         settings={
+            "after a look": "a period from half turns of one path failed, they drift; it "
+            "is now that of a "
+            "fixed point of the half-turn map",
             "m": SIZES,
             "networks": NETWORKS,
             "lags": LAGS,

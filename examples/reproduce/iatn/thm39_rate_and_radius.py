@@ -121,6 +121,10 @@ def run(effort: Effort) -> Outcome:
             *_fit_numbers(found[-len(FITS) :], shared),
         ),
         settings={
+            "after a look": "a first criterion, every fit below the rate of its target, "
+            "failed at m = 2: "
+            "the radius of the theorem is one for the whole sequence; open decays were "
+            "looked at longer",
             "models": f"{len(found) - len(FITS)} random RNNs "
             f"(m = 2, 4, 8; tanh, hardtanh; Euler step {STEP})",
             "radius": "largest spectral move of W with all modes inside, by search",
