@@ -144,7 +144,7 @@ def test_an_unknown_option_names_the_known_ones(probe, option, hint):
         build_probes([probe], {probe: {option: 1}})
 
 
-@pytest.mark.parametrize("value", NONSENSE, ids=repr)
+@pytest.mark.parametrize("value", NONSENSE, ids=lambda value: type(value).__name__)
 @pytest.mark.parametrize(
     ("probe", "option"), [(probe, option) for probe, names in PLAIN.items() for option in names]
 )

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from memaudit.cli.parameters import option
 from memaudit.settings import LONGEST, SHORTEST
 
 Members = Annotated[
@@ -18,81 +19,70 @@ Members = Annotated[
 ]
 TargetName = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--target",
         metavar="NAME|FILE",
-        envvar="MEMAUDIT_TARGET",
-        show_envvar=False,
         help="The functional that they approximate: exp:0.9, poly:1.1 or another of `memaudit list "
         "targets`, or a file with a kernel (default: the largest member).",
     ),
 ]
 Ball = Annotated[
     str,
-    typer.Option(
+    option(
+        "--ball",
         metavar="NAME",
-        envvar="MEMAUDIT_BALL",
-        show_envvar=False,
         help="How the size of a move is measured: spectral, frobenius, max-abs.",
     ),
 ]
 Norm = Annotated[
     str,
-    typer.Option(
+    option(
+        "--norm",
         metavar="NAME",
-        envvar="MEMAUDIT_NORM",
-        show_envvar=False,
         help="How the size of an error is measured: sobolev, sup, l1, mse.",
     ),
 ]
 WeightGroup = Annotated[
     str,
-    typer.Option(
+    option(
         "--group",
         metavar="NAME",
-        envvar="MEMAUDIT_GROUP",
-        show_envvar=False,
         help="The weights that move: recurrent, input, readout, all.",
     ),
 ]
 Draws = Annotated[
     int,
-    typer.Option(
+    option(
+        "--draws",
         min=1,
         metavar="N",
-        envvar="MEMAUDIT_DRAWS",
-        show_envvar=False,
         help="Random moves of every size.",
     ),
 ]
 Ascent = Annotated[
     int,
-    typer.Option(
+    option(
+        "--ascent",
         min=0,
         metavar="N",
-        envvar="MEMAUDIT_ASCENT",
-        show_envvar=False,
         help="Steps of gradient ascent after them; 0 for none.",
     ),
 ]
 Steps = Annotated[
     int,
-    typer.Option(
+    option(
+        "--steps",
         min=SHORTEST,
         max=LONGEST,
         metavar="N",
-        envvar="MEMAUDIT_STEPS",
-        show_envvar=False,
         help="Steps of the inputs.",
     ),
 ]
 Betas = Annotated[
     list[float] | None,
-    typer.Option(
+    option(
         "--beta",
         metavar="X",
-        envvar="MEMAUDIT_BETA",
-        show_envvar=False,
         help="A size of the moves; may be repeated (default: 21 from 0.001 to 1).",
     ),
 ]

@@ -6,11 +6,10 @@ import os
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from memaudit import registry
 from memaudit.cli import options
 from memaudit.cli.output import console, say, show
+from memaudit.cli.parameters import flag, option
 from memaudit.cli.settings import parse_settings
 from memaudit.cli.starting import calm, check_device, check_dtype, imported
 from memaudit.cli.waiting import waiting
@@ -21,61 +20,48 @@ MEASURED = ("epsilon", "amplitudes", "normalization", "baseline", "words")
 
 Reparam = Annotated[
     str,
-    typer.Option(
+    option(
         "--reparam",
         metavar="NAME",
-        envvar="MEMAUDIT_REPARAM",
-        show_envvar=False,
         help="The form, one of `memaudit list reparams`.",
     ),
 ]
 Out = Annotated[
     Path,
-    typer.Option(
+    option(
         "--out",
         metavar="DIR",
-        envvar="MEMAUDIT_OUT",
-        show_envvar=False,
         help="The folder to write; it must not be there yet, or be empty.",
     ),
 ]
 Project = Annotated[
     bool,
-    typer.Option(
+    flag(
         "--project",
-        metavar="",
-        envvar="MEMAUDIT_PROJECT",
-        show_envvar=False,
         help="Move modes that the form does not reach inside, and say how far.",
     ),
 ]
 Layers = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--layer",
         metavar="PATTERN",
-        envvar="MEMAUDIT_LAYER",
-        show_envvar=False,
         help="A layer to retrofit, perhaps with wildcards; may be repeated (default: all).",
     ),
 ]
 Radius = Annotated[
     bool | None,
-    typer.Option(
+    option(
         "--radius/--no-radius",
         show_default=False,
-        envvar="MEMAUDIT_RADIUS",
-        show_envvar=False,
         help="Measure E(beta) before and after (default: where it is quick).",
     ),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--set",
         metavar="KEY=VALUE",
-        envvar="MEMAUDIT_SET",
-        show_envvar=False,
         help="A constant of the form, such as a=0.5, or an option of the adapter (memaudit list "
         "adapters); may be repeated.",
     ),
