@@ -41,6 +41,16 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return "known are: " + (", ".join(names) if names else "none")
 
 
+def listed(
+    names: Iterable[object], *, most: int = 8, limit: int | None = None, joint: str = ", "
+) -> str:
+    """The first few names, cleaned and cut if there is a `limit`, and how many more there are."""
+    every = list(names)
+    shown = (str(name) if limit is None else clean(name, limit=limit) for name in every[:most])
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return joint.join(shown) + more
+
+
 class MemauditError(Exception):
     """The root of what memaudit raises: a permanent code, a fact, and the next step."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from memaudit import registry
 from memaudit.contracts import AbstractAdapter, AbstractSubject, Claim, Request
 from memaudit.devices import resolve_device, resolve_dtype
-from memaudit.errors import ArgumentError, MemauditError, SourceError, clean, nearest
+from memaudit.errors import ArgumentError, MemauditError, SourceError, clean, listed, nearest
 from memaudit.loading.access import ACCESS, Access, Progress, access_from
 from memaudit.loading.retrofit_files import retrofit_folder
 from memaudit.loading.source import Source, parse_source
@@ -245,7 +245,7 @@ def _nobody(source: Source) -> tuple[str, str]:
     }
     if source.kind not in known:
         names = list(source.checkpoint.tensors)
-        shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+        shown = listed(names, most=6)
         what = f"no recurrent layer was recognised among {len(names)} tensors ({shown})"
         return what, "build the model in Python and pass the module to memaudit.scan"
     return known[source.kind]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memaudit.errors import SourceError, clean
+from memaudit.errors import SourceError, clean, listed
 from memaudit.loading.access import Limits
 from memaudit.loading.formats.magic import SAFETENSORS_HINT
 from memaudit.loading.pickles.rebuilding import Unnamed
@@ -17,7 +17,7 @@ from memaudit.loading.plain_values import plain_values
 from memaudit.loading.tensors import Tally, plain_tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
 #: What trainers call the model's weights, the surest name first.
 MODEL_NAMES = (
@@ -187,9 +187,8 @@ def _is_list_of_tensors(value: object) -> bool:
     return isinstance(value, list | tuple) and any(isinstance(v, torch.Tensor) for v in value)
 
 
-def _listed(names: Sequence[object]) -> str:
-    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
-    return ", ".join(clean(name, limit=100) for name in names[:6]) + more
+def _listed(names: Iterable[object]) -> str:
+    return listed(names, most=6, limit=100)
 
 
 def _twice(name: str) -> SourceError:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from memaudit.contracts import AbstractPerturbable, AbstractSubject
+from memaudit.errors import listed
 from memaudit.numerics.signals import seeded
 from memaudit.perturbable import FORMS, GROUPS
 from memaudit.testing.law import draw, must
@@ -95,14 +96,15 @@ def _check_copies(
     """Copy k answers as a deep copy whose weights were written over by entry k."""
     moved = moves(model, names, COPIES)
     answers = model.respond(inputs, moved)
+    told = listed(names, most=3)
     for k in (0, COPIES - 1):
         twin = deepcopy(subject)
         weights = getattr(twin.perturbable(), "weights", {})
         for name, value in moved.items():
             weights[name].copy_(value[k])
-        _near(answers[k], twin.respond(inputs), f"copy {k}, moved in {_listed(names)}, is off")
+        _near(answers[k], twin.respond(inputs), f"copy {k}, moved in {told}, is off")
     alone = model.respond(inputs, {name: value[1:2] for name, value in moved.items()})
-    _near(alone[0], answers[1], f"a copy alone, moved in {_listed(names)}, is off")
+    _near(alone[0], answers[1], f"a copy alone, moved in {told}, is off")
 
 
 def _check_gradient(model: AbstractPerturbable, inputs: Tensor, dtype: torch.dtype) -> None:
@@ -160,7 +162,3 @@ def _near(one: Tensor, other: Tensor, sentence: str) -> None:
     off = float((one.detach() - other.detach()).abs().max())
     limit = _ROUNDINGS * torch.finfo(other.dtype).eps * scale
     must(off <= limit, f"{sentence} by {off:.2g}, at answers up to {scale:.2g}")
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memaudit.errors import clean
+from memaudit.errors import clean, listed
 from memaudit_rnn.naming import BACK_SIDE, FRONT_SIDE, likely_side
-from memaudit_rnn.surroundings import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from memaudit.errors import ArgumentError, SourceError, clean
+from memaudit.errors import ArgumentError, SourceError, clean, listed
 from memaudit.loading.finite import require_finite
 from memaudit.results import Identity
 from memaudit_rnn import describing
@@ -21,7 +21,7 @@ from memaudit_rnn.reading import read_stacks
 from memaudit_rnn.readout import read_out
 from memaudit_rnn.stack import Stack, build
 from memaudit_rnn.subject import RnnSubject
-from memaudit_rnn.surroundings import Surroundings, layers_among, listed
+from memaudit_rnn.surroundings import Surroundings, layers_among
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from memaudit.errors import clean
+from memaudit.errors import clean, listed
 from memaudit_rnn.naming import (
     BACK_SIDE,
     FRONT_SIDE,
@@ -197,10 +197,3 @@ def _owners(names: list[str]) -> list[str]:
     """The modules that own some parameters, each once."""
     matches = ((name, PARAMETER.match(name)) for name in names)
     return list(dict.fromkeys((m and m["owner"]) or name for name, m in matches))
-
-
-def listed(names: Iterable[str], limit: int = 8, joint: str = ", ") -> str:
-    """At most `limit` names, then how many more there are."""
-    every = list(names)
-    more = f" and {len(every) - limit} more" if len(every) > limit else ""
-    return joint.join(every[:limit]) + more

@@ -10,11 +10,10 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from memaudit.contracts import AbstractAdapter, AbstractSubject, Claim, Request
-from memaudit.errors import MemauditError, SourceError, clean
+from memaudit.errors import MemauditError, SourceError, clean, listed
 from memaudit.loading.digest import digest_tensors
 from memaudit_ssm.decays.walking import stored_decays
 from memaudit_ssm.hosts.keys import find_scans, is_language_model
-from memaudit_ssm.hosts.naming import listed
 from memaudit_ssm.hosts.opening import FAMILY, Opening, open_scans
 from memaudit_ssm.layers.core import Core
 from memaudit_ssm.opening.building import open_checked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from memaudit.errors import ArgumentError
+from memaudit.errors import ArgumentError, listed
 from memaudit_timm import recurrent
 from memaudit_timm.finding import can_be_cut, find_patches
 from memaudit_timm.host import TimmHost
@@ -13,8 +13,6 @@ from memaudit_timm.layer_subject import LayerSubject
 from memaudit_timm.patch_subject import PatchSubject
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from torch import nn
 
     from memaudit.contracts import AbstractSubject
@@ -119,7 +117,7 @@ def _patch_identity(whole: Identity, patches: PatchModel, used: list[str]) -> Id
         f"patches in raster order are time, {patches.count} steps; the state of every patch "
         "behind the last block is read",
         "silence is a patch embedding of zeros, which no image need have",
-        f"not run: {_listed(['the patch embedding', *idle])}",
+        f"not run: {listed(['the patch embedding', *idle], most=SHOWN)}",
     )
     return replace(
         whole,
@@ -136,9 +134,3 @@ def _family(model: nn.Module) -> str:
     home = next((x for x in homes if x.startswith("timm.models.")), "timm")
     name = home.rpartition(".")[2]
     return FAMILIES.get(name, name)
-
-
-def _listed(names: Iterable[str]) -> str:
-    every = list(names)
-    more = f" and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
-    return ", ".join(every[:SHOWN]) + more

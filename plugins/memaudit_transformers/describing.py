@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from memaudit.errors import clean
+from memaudit.errors import clean, listed
 from memaudit.results import Identity
 from memaudit_transformers.recurrent import unmatched
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from torch import nn
 
     from memaudit_transformers.examining import Examined
 
-_SHOWN = 6
+SHOWN = 6
 
 
 def describe(
@@ -77,7 +77,8 @@ def _part_notes(examined: Examined) -> tuple[str, ...]:
     odd = unmatched(examined.machine.core, examined.recurrents)
     if not odd:
         return note
-    return (*note, f"recurrent-looking tensors that were not matched: {listed(map(clean, odd))}")
+    told = listed(map(clean, odd), most=SHOWN)
+    return (*note, f"recurrent-looking tensors that were not matched: {told}")
 
 
 def _layer_notes(examined: Examined, total: int) -> tuple[str, ...]:
@@ -92,7 +93,8 @@ def _layer_notes(examined: Examined, total: int) -> tuple[str, ...]:
         share = 100 * numbers / max(total, 1)
         noun = "layer" if len(paths) == 1 else "layers"
         notes.append(
-            f"{len(paths)} {kind} {noun}, {share:.1f} % of the parameters: {listed(paths)}"
+            f"{len(paths)} {kind} {noun}, {share:.1f} % of the parameters: "
+            + listed(paths, most=SHOWN)
         )
     return tuple(notes)
 
@@ -110,10 +112,3 @@ def _others(block: nn.Module, examined: Examined) -> list[nn.Module]:
     """The modules of a block that are no part of a recurrence: RWKV calls its own attention."""
     own = {id(m) for r in examined.recurrents for m in r.module.modules()}
     return [m for m in block.modules() if id(m) not in own and m is not block]
-
-
-def listed(names: Iterable[str]) -> str:
-    """At most a few names, then how many more there are."""
-    every: Sequence[str] = list(names)
-    more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
-    return ", ".join(every[:_SHOWN]) + more

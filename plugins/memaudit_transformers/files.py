@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memaudit.errors import ArgumentError, clean
+from memaudit.errors import ArgumentError, clean, listed
 from memaudit.loading import require_finite
 from memaudit_transformers.building import Built, build
 from memaudit_transformers.classes import named_class
 from memaudit_transformers.configuring import config_error, make_config
-from memaudit_transformers.describing import describe, listed
+from memaudit_transformers.describing import SHOWN, describe
 from memaudit_transformers.examining import examine
 from memaudit_transformers.library import known_types
 from memaudit_transformers.original import Translated, family_of, translate
@@ -42,7 +42,7 @@ def open_file(source: Source, request: Request, settings: Settings) -> Transform
     model = built.model.to(request.device)
     examined = examine(model, dtype, settings)
     tokens, said = open_tokenizer(folder_of(source), examined.vocabulary)
-    unread = (f"not run: {listed(map(clean, built.unread))}",) if built.unread else ()
+    unread = (f"not run: {listed(map(clean, built.unread), most=SHOWN)}",) if built.unread else ()
     identity = describe(
         examined,
         source=source.text,

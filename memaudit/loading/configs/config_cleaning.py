@@ -6,7 +6,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
-from memaudit.errors import SourceError, clean
+from memaudit.errors import SourceError, clean, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,11 +123,10 @@ def _reason(key: str, value: Any) -> tuple[str, str] | None:
 
 
 def _sentence(name: str, keys: list[str], reason: tuple[str, str]) -> str:
-    shown = ", ".join(clean(key, limit=80) for key in keys[:_SHOWN])
-    more = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
+    shown = listed(keys, most=_SHOWN, limit=80)
     verb, rest = reason
     why = f"was left out: it {verb}s" if len(keys) == 1 else f"were left out: they {verb}"
-    return f"{clean(name)}: {shown}{more} {why} {rest}"
+    return f"{clean(name)}: {shown} {why} {rest}"
 
 
 def _refuse_quantized(values: dict[str, Any], *, name: str) -> None:

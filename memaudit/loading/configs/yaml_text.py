@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from memaudit.errors import clean
+from memaudit.errors import clean, listed
 from memaudit.loading.configs.config_text import BadText, in_words, require_plain
 from memaudit.loading.configs.yaml_events import Building
 
@@ -73,6 +73,5 @@ def _take(building: Building, event: Any) -> None:
 def _left_out(places: list[str], name: str) -> tuple[str, ...]:
     if not places:
         return ()
-    more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
-    shown = ", ".join(places[:_SHOWN])
-    return (f"{clean(name)}: left out, for a tag that is not plain YAML: {shown}{more}",)
+    shown = listed(places, most=_SHOWN)
+    return (f"{clean(name)}: left out, for a tag that is not plain YAML: {shown}",)

@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from memaudit.errors import MachineError, SourceError, clean
+from memaudit.errors import MachineError, SourceError, clean, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -120,8 +120,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _shown(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return ", ".join(clean(name, limit=60) for name in names[:8]) + more
+    return listed(names, limit=60)
 
 
 def _no_weights(folder: Path, names: Sequence[str], folders: Sequence[str]) -> SourceError:

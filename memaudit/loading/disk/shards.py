@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from memaudit.errors import MemauditError, SourceError, clean
+from memaudit.errors import MemauditError, SourceError, clean, listed
 from memaudit.loading.container import Weights
 from memaudit.loading.disk.budget import human_size, require_room
 from memaudit.loading.disk.containment import open_within, plain_name, within
@@ -124,9 +124,7 @@ def _require_places(shard: str, expected: Collection[str], found: Collection[str
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    shown = ", ".join(clean(name[:1000], limit=80) for name in names[:4])
-    return f"{shown}{more} {'is' if len(names) == 1 else 'are'}"
+    return f"{listed(names, most=4, limit=80)} {'is' if len(names) == 1 else 'are'}"
 
 
 def _missing(name: str) -> SourceError:

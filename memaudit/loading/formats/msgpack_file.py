@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from memaudit.errors import SourceError, clean
+from memaudit.errors import SourceError, clean, listed
 from memaudit.loading.disk.regular_file import out_of_memory
 from memaudit.loading.formats.flax_arrays import (
     CHUNKED,
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import torch
 
     from memaudit.loading.access import Limits
+
+_LONGEST_NAME = 120
 
 #: Values for every tensor that may be there: its name, its parts, and the maps around it.
 PER_TENSOR = 16
@@ -149,12 +151,11 @@ def _is_rich(value: Any, rich: set[int]) -> bool:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return ", ".join(map(_shown, names[:8])) + more
+    return listed(names, limit=_LONGEST_NAME)
 
 
 def _shown(name: str) -> str:
-    return clean(name[:1000], limit=120)
+    return clean(name, limit=_LONGEST_NAME)
 
 
 def _too_many(fact: str) -> SourceError:

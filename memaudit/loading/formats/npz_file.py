@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from memaudit.errors import SourceError, clean
+from memaudit.errors import SourceError, clean, listed
 from memaudit.loading.disk.regular_file import out_of_memory
 from memaudit.loading.formats.archive import unpacked
 from memaudit.loading.formats.npy_header import (
@@ -57,12 +57,8 @@ def read_npz(
             left_out.append(clean(name[:1000], limit=120))
         del body  # before the next one is unpacked
     told = (("text", left_out), ("Python objects", objects))
-    notes = [f"arrays of {what} were left out: {_listed(names)}" for what, names in told if names]
+    notes = [f"arrays of {what} were left out: {listed(names)}" for what, names in told if names]
     return tensors, metadata, notes
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def _bytes(data: bytes, member: Member) -> memoryview:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from memaudit.errors import SourceError, clean
+from memaudit.errors import SourceError, listed
 from memaudit.loading.disk.folder import INDEX, SUFFIXES, rank_weights, stem_and_suffix
 from memaudit.loading.formats.strict_json import BadJson, TooManyPieces, parse_object
 
@@ -81,5 +81,4 @@ def shards_of(index: bytes) -> tuple[str, ...]:
 
 
 def _shown(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return ", ".join(clean(name, limit=60) for name in names[:8]) + more
+    return listed(names, limit=60)

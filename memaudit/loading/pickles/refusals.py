@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from memaudit.errors import SourceError, clean
+from memaudit.errors import SourceError, clean, listed
 from memaudit.loading.formats.magic import CODE_HINT, SAFETENSORS_HINT
 from memaudit.loading.pickles.inert import Made, Pairs
 from memaudit.loading.pickles.names import is_blocked, is_plain, shown
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     from memaudit.loading.pickles.machine import Machine
 
-_SHOWN = 8
-_LONGEST_NAME = 120
+LONGEST_NAME = 120
 #: What a pickled nn.Module keeps its tensors and children in.
 _MODULE_KEYS = ("_parameters", "_modules")
 
@@ -32,7 +31,7 @@ def refuse_code(machine: Machine) -> None:
     if found:
         raise SourceError(
             "E_UNSAFE_FORMAT",
-            f"the file would run {listed([shown(name) for name in found])}: it carries code",
+            f"the file would run {listed(map(shown, found), limit=LONGEST_NAME)}: it carries code",
             hint="delete it unless you trust who made it, and ask them for safetensors",
             stage="open",
         )
@@ -52,7 +51,7 @@ def refuse_objects(machine: Machine, root: Any, *, inert: bool) -> None:
     if odd and not inert:
         raise SourceError(
             "E_UNSAFE_FORMAT",
-            f"the file needs Python objects besides tensors: {listed(odd)}",
+            f"the file needs Python objects besides tensors: {listed(odd, limit=LONGEST_NAME)}",
             hint="--allow-pickle (in Python allow_pickle=True) opens it with these objects made "
             f"inert; or {SAFETENSORS_HINT}",
             stage="open",
@@ -73,7 +72,7 @@ def refuse_empty(machine: Machine, root: Any) -> None:
     if _holds_module(root):
         raise _whole_module(list(foreign(machine)))
     if isinstance(root, Made) and root.name and not is_plain(root.name):
-        what = clean(root.name, limit=_LONGEST_NAME)
+        what = clean(root.name, limit=LONGEST_NAME)
         raise SourceError(
             "E_UNSUPPORTED",
             f"the file holds an object of the kind {what}, not a dictionary of named tensors",
@@ -82,15 +81,9 @@ def refuse_empty(machine: Machine, root: Any) -> None:
         )
 
 
-def listed(names: Sequence[str], *, most: int = _SHOWN) -> str:
-    """The first few names, cut and cleaned."""
-    cut = [clean(name[: 4 * _LONGEST_NAME], limit=_LONGEST_NAME) for name in names[:most]]
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(cut) + more
-
-
 def _whole_module(names: Sequence[str]) -> SourceError:
-    fact = f"the file holds a whole pickled module, not its weights: {listed(names)}"
+    told = listed(names, limit=LONGEST_NAME)
+    fact = f"the file holds a whole pickled module, not its weights: {told}"
     return SourceError("E_UNSAFE_FORMAT", fact, hint=CODE_HINT, stage="open")
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from memaudit.errors import listed
 from memaudit.loading.access import SAFE, Access
 from memaudit.loading.pickles.describing import describe
 from memaudit.loading.pickles.parent import describe_in_child
 from memaudit.loading.pickles.reading import damaged
 from memaudit.loading.pickles.rebuilding import rebuild, too_large
-from memaudit.loading.pickles.refusals import listed
+from memaudit.loading.pickles.refusals import LONGEST_NAME
 from memaudit.loading.pickles.torch_parts import torch_parts
 
 if TYPE_CHECKING:
@@ -53,10 +54,10 @@ def _notes(described: Mapping[str, Any], *, allowed: bool) -> Iterator[str]:
     if kinds:
         noun = "1 kind of object was" if len(kinds) == 1 else f"{len(kinds)} kinds of objects were"
         how = f"allow-pickle: {noun} made inert" if allowed else f"settings: {noun} made plain"
-        yield f"{how}: {listed(kinds, most=_SHOWN)}"
+        yield f"{how}: {listed(kinds, most=_SHOWN, limit=LONGEST_NAME)}"
     lost = [f"{name} ({kind})" for name, kind in _rows(described, "lost", str)]
     if lost:
-        yield f"left out among the tensors: {listed(lost, most=_SHOWN)}"
+        yield f"left out among the tensors: {listed(lost, most=_SHOWN, limit=LONGEST_NAME)}"
 
 
 def _rows(described: Mapping[str, Any], field: str, kind: type) -> list[tuple[str, Any]]:

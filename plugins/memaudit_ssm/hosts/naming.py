@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 #: What training wrappers put in front of every name.
 WRAPPERS = re.compile(r"^(?:(?:module|_orig_mod|state_dict|model|net)\.)+")
 NAMELESS = "mixer"
-#: Names that a sentence may hold.
-SHOWN = 8
 
 
 def module_names(prefixes: Iterable[str]) -> dict[str, str]:
@@ -57,10 +55,3 @@ def fresh(name: str, taken: set[str], number: int) -> str:
         name = f"{name}_{number}"
     taken.add(name)
     return name
-
-
-def listed(names: Iterable[str]) -> str:
-    """Some names, then how many more there are."""
-    every = list(names)
-    more = f" and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
-    return ", ".join(every[:SHOWN]) + more

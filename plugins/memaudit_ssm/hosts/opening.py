@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from memaudit.errors import SourceError, clean
+from memaudit.errors import SourceError, clean, listed
 from memaudit.loading.finite import require_finite
 from memaudit.results import Identity
 from memaudit_ssm.hosts import describing
 from memaudit_ssm.hosts.host import ScanHost
 from memaudit_ssm.hosts.keys import find_scans, lookalikes
-from memaudit_ssm.hosts.naming import listed
 from memaudit_ssm.hosts.network import build
 from memaudit_ssm.hosts.scans import Scan, read_scans, recurrences
 from memaudit_ssm.hosts.subject import ScanSubject

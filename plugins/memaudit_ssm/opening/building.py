@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor, nn
 
-from memaudit.errors import ArgumentError, clean
+from memaudit.errors import ArgumentError, clean, listed
 from memaudit.loading.filling import fill
 from memaudit.loading.finite import require_finite
 from memaudit_ssm.facts import Facts
-from memaudit_ssm.hosts.naming import listed, module_names
+from memaudit_ssm.hosts.naming import module_names
 from memaudit_ssm.opening.casting import cast
 from memaudit_ssm.opening.describing import host_identity, layer_identity, whole_identity
 from memaudit_ssm.opening.host import LayerHost, LayerSubject

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memaudit.errors import clean
+from memaudit.errors import clean, listed
 from memaudit.results import Identity
-from memaudit_ssm.hosts.naming import listed
 from memaudit_ssm.opening.parts import recurrences
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from memaudit.contracts import AbstractSubject
-from memaudit.errors import SourceError
+from memaudit.host import AbstractHost
 from memaudit.numerics.inputs import checked_inputs
-from memaudit_ssm.hosts.naming import listed
 from memaudit_ssm.opening import parts
 from memaudit_ssm.opening.perturbing import perturbable
 
@@ -70,47 +69,16 @@ class LayerSubject(AbstractSubject):
         return core(checked)
 
 
-class LayerHost(AbstractSubject):
-    """A host of recurrent layers; with exactly one it answers as that layer does."""
+class LayerHost(AbstractHost[LayerSubject]):
+    """A host of recurrent layers."""
 
-    def __init__(self, layers: Mapping[str, LayerSubject], identity: Identity) -> None:
-        first = next(iter(layers.values()))
-        self._layers = dict(layers)
-        self._only = first if len(layers) == 1 else None
-        self.identity = identity
-        self.input_size = None if self._only is None else first.input_size
-        self.pooled = False
-        self.device = first.device
-        self.dtype = first.dtype
+    called = "layers"
 
-    def parts(self) -> Mapping[str, AbstractSubject]:
-        return dict(self._layers)
-
-    def weights(self) -> Mapping[str, Tensor]:
-        layers = self._layers.items()
-        return {f"{name}.{key}": t for name, part in layers for key, t in part.weights().items()}
-
-    def live_modules(self) -> Mapping[str, nn.Module]:
-        return {name: part.core for name, part in self._layers.items()}
+    def module_of(self, part: LayerSubject) -> nn.Module:
+        return part.core
 
     def spectra(self, inputs: Tensor | None = None) -> tuple[Spectrum, ...]:
-        return tuple(item for part in self._layers.values() for item in part.spectra(inputs))
+        return tuple(item for part in self._parts.values() for item in part.spectra(inputs))
 
     def linear_parts(self) -> Mapping[str, AbstractLinearPart]:
-        return {k: v for part in self._layers.values() for k, v in part.linear_parts().items()}
-
-    def perturbable(self) -> AbstractPerturbable | None:
-        return None if self._only is None else self._only.perturbable()
-
-    def respond(self, inputs: Tensor) -> Tensor:
-        """The answer of the only layer; with several there is no answer of the whole."""
-        if self._only is None:
-            raise SourceError(
-                "E_UNSUPPORTED",
-                f"what joins the layers {listed(self._layers)} is not known, "
-                "so the model cannot be run as a whole",
-                hint="audit them one by one: subject.parts()",
-                source=self.identity.source,
-                stage="respond",
-            )
-        return self._only.respond(inputs)
+        return {k: v for part in self._parts.values() for k, v in part.linear_parts().items()}

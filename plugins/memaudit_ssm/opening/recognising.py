@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from memaudit.errors import SourceError, clean
+from memaudit.errors import SourceError, clean, listed
 from memaudit_ssm.families import FAMILIES
 from memaudit_ssm.hosts.keys import lookalikes
-from memaudit_ssm.hosts.naming import listed
 from memaudit_ssm.opening.names import unwrapped
 
 if TYPE_CHECKING:

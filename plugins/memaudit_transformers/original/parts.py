@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memaudit.errors import clean
-from memaudit_transformers.describing import listed
+from memaudit.errors import listed
+from memaudit_transformers.describing import SHOWN
 from memaudit_transformers.original.keys import HEAD, LAST_NORM, TABLE, layer_prefix, weights_error
 
 if TYPE_CHECKING:
@@ -35,9 +35,7 @@ def require_parts(tensors: Mapping[str, Tensor], parts: Shapes) -> None:
         ("not known to the model", [name for name in tensors if name not in parts]),
         ("of another form", _misshaped(tensors, parts)),
     )
-    found = [
-        f"{what}: {listed(clean(n, limit=120) for n in names)}" for what, names in facts if names
-    ]
+    found = [f"{what}: {listed(names, most=SHOWN, limit=120)}" for what, names in facts if names]
     if found:
         raise weights_error("these are not the tensors of one Mamba-2; " + "; ".join(found))
 
