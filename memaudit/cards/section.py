@@ -8,12 +8,15 @@ from memaudit.errors import SourceError
 
 BEGIN = "<!-- memaudit begin: written by `memaudit card`, which replaces what stands here -->"
 END = "<!-- memaudit end -->"
-#: Markers stand on lines of their own; the words behind the colon may be anybody's.
-_LAST = r"[ \t]*(?=\r?\n|\r?\Z)"
-_BEGIN = re.compile(rf"^ {{0,3}}<!--[ \t]*memaudit begin\b[^\r\n]*?-->{_LAST}", re.M)
-_END = re.compile(rf"^ {{0,3}}<!--[ \t]*memaudit end[ \t]*-->{_LAST}", re.M)
+#: Markers stand on lines of their own; the words behind the colon may be anybody's. A line may
+#: end in a lone CR, and the first one begin with a byte order mark.
+_FIRST, _LAST = r"(?:^|(?<=[\r\ufeff])) {0,3}", r"[ \t]*(?=[\r\n]|\Z)"
+_BEGIN = re.compile(rf"{_FIRST}<!--[ \t]*memaudit begin\b[^\r\n]*?-->{_LAST}", re.M)
+_END = re.compile(rf"{_FIRST}<!--[ \t]*memaudit end[ \t]*-->{_LAST}", re.M)
 #: The line that begins or ends a block of code, indented as in a list or not.
-_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})([^\n]*)")
+_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})([^\r\n]*)")
+_END_OF_LINE = re.compile(r"\r\n|\r|\n")
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
 def with_section(text: str, section: str) -> str:
@@ -22,15 +25,23 @@ def with_section(text: str, section: str) -> str:
     Law: doing it twice is doing it once, and what stands outside of the markers is kept to the
     letter: front matter, line ends, a missing last line break.
     """
-    end_of_line = "\r\n" if "\r\n" in text else "\n"
     block = "\n".join([BEGIN, section.strip("\n"), END])
     place = _place(text)
     if place is None:
-        tail = text.replace("\r\n", "\n")
+        tail = _END_OF_LINE.sub("\n", text)
         gap = "" if not tail or tail.endswith("\n\n") else "\n" if tail.endswith("\n") else "\n\n"
-        return text + (gap + block + "\n").replace("\n", end_of_line)
+        return text + (gap + block + "\n").replace("\n", _usual_end(text))
     begin, end = place
-    return text[:begin] + block.replace("\n", end_of_line) + text[end:]
+    # Those of the section itself: what was put at the end may have changed those of the text.
+    ends = _END_OF_LINE.search(text, begin)
+    return text[:begin] + block.replace("\n", ends[0] if ends else "\n") + text[end:]
+
+
+def _usual_end(text: str) -> str:
+    """How lines of the text end; behind a lone CR a line feed would become one with it."""
+    if "\r\n" in text:
+        return "\r\n"
+    return "\r" if text.endswith("\r") or ("\r" in text and "\n" not in text) else "\n"
 
 
 def _place(text: str) -> tuple[int, int] | None:
@@ -41,14 +52,18 @@ def _place(text: str) -> tuple[int, int] | None:
         return None
     if len(begins) == len(ends) == 1 and begins[0].end() <= ends[0].start():
         return begins[0].start(), ends[0].end()
-    lines = [f"{text.count(chr(10), 0, m.start()) + 1} (begin)" for m in begins]
-    lines += [f"{text.count(chr(10), 0, m.start()) + 1} (end)" for m in ends]
+    lines = [f"{_line(text, m.start())} (begin)" for m in begins]
+    lines += [f"{_line(text, m.start())} (end)" for m in ends]
     raise SourceError(
         "E_UNSUPPORTED",
         f"the markers of memaudit do not pair up: lines {', '.join(lines)}",
         hint="keep one begin and, below it, one end, or remove them all",
         stage="card",
     )
+
+
+def _line(text: str, position: int) -> int:
+    return len(_END_OF_LINE.findall(text, 0, position)) + 1
 
 
 def _without_code(text: str) -> str:
@@ -58,7 +73,7 @@ def _without_code(text: str) -> str:
     as long at least and has nothing behind it. Behind one that is never closed text is text: a
     section that was put at the end must be found again.
     """
-    lines = text.splitlines(keepends=True)
+    lines = _LINE.findall(text)
     kept, fence, opened = list(lines), "", 0
     for number, line in enumerate(lines):
         match = _FENCE.match(line)

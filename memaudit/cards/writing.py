@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memaudit.cards.eval_results import DATASET, eval_results
+from memaudit.cards.presentable import presentable
 from memaudit.cards.section import with_section
 from memaudit.errors import MachineError, SourceError, clean
 from memaudit.report_files import write_text
@@ -33,19 +35,23 @@ class Card:
 def write_card(report: Report, folder: Path, *, dataset: str = DATASET) -> Card:
     """Put the report into `folder/README.md`, and its numbers into `folder/.eval_results`.
 
-    Nothing is written unless both can be made, and nothing leaves this machine.
+    Both are written or none: what fails leaves both as they were. Nothing leaves this machine.
     """
     report = presentable(report, folder)
     readme, results = folder / README, folder / FOLDER / FILE
     old = check_card(folder)
     text = with_section(old, Markdown().render(report))
     numbers = eval_results(report, dataset=dataset)
-    changed = text != old or not results.is_file() or _read(results) != numbers
-    _make(results.parent)
-    if text != old:
-        write_text(text, readme)
-    write_text(numbers, results)
-    return Card(readme, results, changed)
+    known = _read(results) if results.exists() else None
+    with ExitStack() as undo:
+        if numbers != known:
+            _make(results.parent, undo)
+            undo.callback(_put_back, results, known)
+            write_text(numbers, results)
+        if text != old:
+            write_text(text, readme)
+        undo.pop_all()
+    return Card(readme, results, text != old or numbers != known)
 
 
 def check_card(folder: Path) -> str:
@@ -53,22 +59,27 @@ def check_card(folder: Path) -> str:
     readme, results = folder / README, folder / FOLDER / FILE
     for path in (readme, results.parent, results):
         _no_link(path)
+    if results.parent.exists() and not results.parent.is_dir():
+        hint = "rename it, the results go into a folder of that name"
+        raise SourceError("E_PATH", "this is no folder", hint=hint, source=results.parent)
     text = _read(readme)
     try:
         with_section(text, "")
     except SourceError as error:
         raise error.at(readme) from error
+    _read(results)
+    for path in (folder, readme, results.parent, results):
+        _writable(path)
     return text
 
 
-def presentable(report: Report, folder: Path) -> Report:
-    """The report without where on this machine the model lies: by the name of its folder."""
-    source = report.subject.source
-    local = os.path.isabs(os.path.expanduser(source)) or os.path.exists(source)
-    if not local:
-        return report
-    name = folder.resolve().name or "."
-    return replace(report, subject=replace(report.subject, source=name))
+def _writable(path: Path) -> None:
+    """Files are replaced, for which their folder must be writable; protected ones are left."""
+    needed = os.W_OK | os.X_OK if path.is_dir() else os.W_OK
+    if path.exists() and not os.access(path, needed):
+        what = "folder" if path.is_dir() else "file"
+        hint = "see its rights"
+        raise MachineError("E_DISK", f"the {what} is write-protected", hint=hint, source=path)
 
 
 def _no_link(path: Path) -> None:
@@ -94,10 +105,27 @@ def _read(path: Path) -> str:
         raise MachineError("E_DISK", fact, hint="see its rights", source=path) from error
 
 
-def _make(folder: Path) -> None:
+def _make(folder: Path, undo: ExitStack) -> None:
+    if folder.is_dir():
+        return
     try:
-        folder.mkdir(exist_ok=True)
+        folder.mkdir()
     except OSError as error:
         fact = f"cannot make the folder: {clean(error.strerror or error)}"
         hint = "choose a folder that is writable and has room"
         raise MachineError("E_DISK", fact, hint=hint, source=folder, stage="write") from error
+    undo.callback(_remove, folder)
+
+
+def _put_back(path: Path, text: str | None) -> None:
+    """The file as it was; what cannot be put back is left, and the error behind it told."""
+    with suppress(OSError, MachineError):
+        if text is None:
+            path.unlink(missing_ok=True)
+        elif _read(path) != text:
+            write_text(text, path)
+
+
+def _remove(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()

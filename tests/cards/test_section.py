@@ -39,6 +39,28 @@ def test_line_ends_are_those_of_the_file():
     assert with_section("# M\r\n", "new") == f"# M\n\n{BLOCK}\n".replace("\n", "\r\n")
 
 
+def test_lone_carriage_returns_are_kept():
+    once = with_section("# M\r\rtext\r", "new\n\nmore")
+    assert once == f"# M\r\rtext\r\r{BEGIN}\rnew\r\rmore\r{END}\r"
+    assert with_section(once, "new\n\nmore") == once
+    assert with_section("a\nb\r", "new") == f"a\nb\r\r{BEGIN}\rnew\r{END}\r"
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["plain", "byte order mark"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
+@pytest.mark.parametrize("last", [0, 1, 2, 3])
+def test_a_second_time_changes_no_byte(mark, end, last):
+    text = mark + f"---\nlicense: mit\n---\n# M\n\ntext{chr(10) * last}".replace("\n", end)
+    once = with_section(text, "new\n\nmore\n")
+    assert once.startswith(text)
+    assert len(once.splitlines()) == once.count(end)
+    assert with_section(once, "new\n\nmore\n") == once
+
+
+def test_a_section_behind_a_byte_order_mark_is_found():
+    assert with_section(f"\ufeff{BEGIN}\nold\n{END}\n", "new") == f"\ufeff{BLOCK}\n"
+
+
 def test_markers_inside_of_code_are_somebodys_example():
     text = f"```html\n{BEGIN}\n{END}\n```\n"
     made = with_section(text, "new")
@@ -64,7 +86,9 @@ def test_markers_that_do_not_pair_up_are_refused_with_their_lines(text, lines):
     assert "one begin and, below it, one end" in caught.value.hint
 
 
-PIECES = st.sampled_from(["\n", "\r\n", "a", " ", "---", "```", "#", BEGIN, END, "é", "\ufeff"])
+PIECES = st.sampled_from(
+    ["\n", "\r\n", "\r", "a", " ", "---", "```", "#", BEGIN, END, "é", "\ufeff"]
+)
 
 
 @given(st.lists(PIECES, max_size=12).map("".join), st.text("ab\n", max_size=5))

@@ -10,6 +10,7 @@ import pytest
 import memaudit
 from memaudit.cli import main
 from tests.cli.played import Interrupted, Stage
+from tests.reports.handmade import curve, identity, report
 
 
 @pytest.fixture
@@ -30,3 +31,25 @@ def run(stage, capsys):
         return code, out, err
 
     return run
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = tmp_path / "model"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def saved(tmp_path):
+    who = identity(source=str(tmp_path / "model"), sha256="ab12")
+    return report(curve(), subject=who).save(tmp_path / "report.json")
+
+
+@pytest.fixture
+def card(capsys):
+    def card(*words) -> tuple[int, str, str]:
+        code = main(["card", *map(str, words)])
+        return code, *capsys.readouterr()
+
+    return card

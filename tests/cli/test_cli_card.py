@@ -11,34 +11,11 @@ import yaml
 
 from memaudit import faults
 from memaudit.cards import BEGIN, END
-from memaudit.cli import main
 from memaudit.errors import SourceError
 from tests.cli.played import Interrupted, one_line
 from tests.cli.test_cli_diff import WRONG, places, sample
 from tests.reports.handmade import curve, identity, report
 from tests.reports.handmade_family import family_report, member
-
-
-@pytest.fixture
-def folder(tmp_path):
-    made = tmp_path / "model"
-    made.mkdir()
-    return made
-
-
-@pytest.fixture
-def saved(tmp_path):
-    who = identity(source=str(tmp_path / "model"), sha256="ab12")
-    return report(curve(), subject=who).save(tmp_path / "report.json")
-
-
-@pytest.fixture
-def card(capsys):
-    def card(*words) -> tuple[int, str, str]:
-        code = main(["card", *map(str, words)])
-        return code, *capsys.readouterr()
-
-    return card
 
 
 def test_a_report_is_put_into_the_card(card, folder, saved):
