@@ -81,6 +81,54 @@ def test_dragging_zooms_and_a_button_goes_back(visit, page):
     assert chosen.locator(".reset").is_hidden()
 
 
+def test_a_dragged_rectangle_is_what_is_seen(visit, page):
+    visited = visit(page)
+    ends = (
+        "const box = c.getModel().getComponent('grid').coordinateSystem.getRect();"
+        "const at = (x, y) => c.convertFromPixel('grid', [x, y]);"
+        "return [at(200, 200), at(500, 60), at(box.x, box.y + box.height), "
+        "at(box.x + box.width, box.y)]"
+    )
+    (left, low), (right, high), _, _ = visited.chart(OVERVIEW, ends)
+    assert low < 1e-3 < 1e-1 < high, "several powers of ten lie in the rectangle"
+    dragged(visited, figure(visited, "All queries").locator(".plot"))
+    _, _, (first, bottom), (last, top) = visited.chart(OVERVIEW, ends)
+    assert [first, last] == pytest.approx([left, right], rel=0.03)
+    assert [bottom, top] == pytest.approx([low, high], rel=0.1), "the lower end, too"
+    assert visited.errors == []
+
+
+def test_the_wheel_zooms_around_the_pointer_and_out_again(visit, page):
+    visited = visit(page)
+    plot = figure(visited, "All queries").locator(".plot")
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    at = [round(box["x"] + 300), round(box["y"] + 120)]  # a mouse stands on whole pixels
+    visited.page.mouse.move(*at)
+    under = f"return c.convertFromPixel('grid', [{at[0] - box['x']}, {at[1] - box['y']}])"
+    extent = "return c.getModel().getComponent('yAxis').axis.scale.getExtent()"
+    before, whole = visited.chart(OVERVIEW, under), visited.chart(OVERVIEW, extent)
+    visited.page.keyboard.down("Control")
+    visited.page.mouse.wheel(0, -50)
+    near = plot.locator("xpath=..").locator(".reset:visible")
+    near.wait_for()
+    assert visited.chart(OVERVIEW, under) == pytest.approx(before, rel=1e-6)
+    for _ in range(3):
+        visited.page.mouse.wheel(0, 50)
+    near.wait_for(state="detached")
+    visited.page.keyboard.up("Control")
+    assert visited.chart(OVERVIEW, extent) == whole
+
+
+def test_another_theme_leaves_the_zoom_as_it_is(visit, page):
+    visited = visit(page)
+    dragged(visited, figure(visited, "All queries").locator(".plot"))
+    extent = "return c.getModel().getComponent('xAxis').axis.scale.getExtent()"
+    near = visited.chart(OVERVIEW, extent)
+    visited.page.get_by_role("button", name="Light / dark").click()
+    assert visited.chart(OVERVIEW, extent) == near != [1, 512]
+
+
 def test_the_keyboard_zooms_moves_and_goes_back(visit, page):
     visited = visit(page)
     extent = "return c.getModel().getComponent('xAxis').axis.scale.getExtent()"
@@ -88,7 +136,8 @@ def test_the_keyboard_zooms_moves_and_goes_back(visit, page):
     plot.focus()
     plot.press("+")
     near = visited.chart(OVERVIEW, extent)
-    assert near[1] - near[0] == pytest.approx(511 / 2, abs=2)
+    quarter = 512**0.25
+    assert near == pytest.approx([quarter, 512 / quarter]), "half of a logarithmic axis"
     plot.press("ArrowRight")
     assert visited.chart(OVERVIEW, extent)[0] > near[0]
     plot.press("0")

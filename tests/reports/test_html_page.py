@@ -166,8 +166,9 @@ def test_names_cannot_end_the_data_of_a_plot():
         for script, attributes in zip(page.inside["script"], page.named("script"), strict=True)
         if attributes.get("class") == "view"
     ]
-    names = {series.get("name") for view in views for series in view["option"]["series"]}
-    assert "</script><!-- <script>" in names
+    assert "</script><!-- <script>" in {name for view in views for name in view["names"]}
+    keys = {series["name"] for view in views for series in view["option"]["series"]}
+    assert all(re.fullmatch(r"s\d+", key) for key in keys)
 
 
 @pytest.mark.parametrize(

@@ -55,13 +55,15 @@
     words.forEach(function (word) { made.appendChild(document.createElement("span")).textContent = word; });
     return made;
   }
+  // ECharts knows series by keys: s0, s1 …; what they are called is only shown.
+  function called(view, p) { return view.names[Number(p.seriesName.slice(1))]; }
   function tip(view) {
     return function (params) {
       var many = Array.isArray(params), box = document.createElement("div");
       var list = (many ? params : [params]).filter(function (p) { return String(p.seriesId).indexOf("aux") !== 0 && p.value; });
       if (!list.length) { return ""; }
       if (!many) {
-        box.appendChild(line("tip-head", [list[0].data.told || list[0].seriesName], list[0].color));
+        box.appendChild(line("tip-head", [list[0].data.told || called(view, list[0])], list[0].color));
         view.tip.forEach(function (name, k) {
           if (list[0].value[k] != null) { box.appendChild(line("tip-row", [name, short(list[0].value[k])])); }
         });
@@ -69,7 +71,7 @@
       }
       list.sort(function (a, b) { return b.value[1] - a.value[1]; });
       box.appendChild(line("tip-head", [view.tip[0] + " " + short(list[0].value[0])]));
-      list.slice(0, 10).forEach(function (p) { box.appendChild(line("tip-row", [p.seriesName, short(p.value[1])], p.color)); });
+      list.slice(0, 10).forEach(function (p) { box.appendChild(line("tip-row", [called(view, p), short(p.value[1])], p.color)); });
       if (list.length > 10) { box.appendChild(line("tip-more", ["and " + (list.length - 10) + " more"])); }
       return box;
     };
@@ -132,62 +134,115 @@
     }
     return made.filter(function (v) { return v >= low && v <= high; });
   }
-  // After a zoom: round labels, a way back, and no tooltip of what was there before.
-  function settle(item) {
-    var shown = item.chart.getOption(), near = shown.dataZoom.some(function (z) { return z.start > 0 || z.end < 100; }), made = {};
-    ["xAxis", "yAxis"].forEach(function (name) {
-      var axis = item.chart.getModel().getComponent(name).axis, log = axis.type === "log", ends = axis.scale.getExtent();
-      if (axis.type === "category" || !(ends[1] > ends[0])) { return; }
-      var values = near ? rounds(ends[0], ends[1], log) : null;
-      var given = item.views[item.view].option[name].axisLabel, first = near || given.showMinLabel, last = near || given.showMaxLabel;
-      made[name] = { axisLabel: { customValues: values, showMinLabel: first, showMaxLabel: last }, axisTick: { customValues: values } };
+  // What is looked at: the ends of both axes, as powers of ten where an axis is logarithmic.
+  // Zooms of ECharts count in shares of the numbers, which on such an axis all lie at its lower end.
+  function ends(axis) { return [axis.min, axis.max].map(function (v) { return axis.type === "log" ? Math.log10(v) : v; }); }
+  function zoom(item, change) {
+    var near = false, next = {};
+    Object.keys(item.whole).forEach(function (name) {
+      var whole = item.whole[name], now = item.looked[name] || whole, size = whole[1] - whole[0];
+      var made = change(now[0], now[1], name), width = Math.max(Math.min(made[1] - made[0], size), size * 1e-6);
+      var first = Math.max(whole[0], Math.min(whole[1] - width, made[0]));
+      next[name] = [first, first + width];
+      near = near || width < size * (1 - 1e-9);
+    });
+    look(item, near ? next : {});
+  }
+  function look(item, windows) {
+    var made = {}, scale = function (v) { return v; };
+    item.looked = windows;
+    Object.keys(item.whole).forEach(function (name) {
+      var axis = item.axes[name], log = axis.type === "log", window = windows[name];
+      var shown = window ? window.map(log ? function (v) { return Math.pow(10, v); } : scale) : [axis.min, axis.max];
+      var values = window ? rounds(shown[0], shown[1], log) : null, given = axis.axisLabel;
+      made[name] = { min: shown[0], max: shown[1], axisTick: { customValues: values }, axisLabel: { customValues: values,
+        showMinLabel: window ? true : given.showMinLabel, showMaxLabel: window ? true : given.showMaxLabel } };
     });
     item.chart.setOption(made);
+    label(item);
+    // No tooltip of what was there before stays behind.
     item.chart.dispatchAction({ type: "hideTip" });
     item.chart.dispatchAction({ type: "updateAxisPointer", currTrigger: "leave" });
-    all(".reset", item.plot.parentNode).forEach(function (button) { button.hidden = !near; });
+    all(".reset", item.plot.parentNode).forEach(function (button) { button.hidden = !Object.keys(windows).length; });
+  }
+  // Where a point of the plot lies between the ends of each axis, from 0 to 1.
+  function shares(item, at) {
+    var box = item.chart.getModel().getComponent("grid").coordinateSystem.getRect();
+    var found = { xAxis: (at[0] - box.x) / box.width, yAxis: 1 - (at[1] - box.y) / box.height };
+    Object.keys(found).forEach(function (name) { found[name] = Math.max(0, Math.min(1, found[name])); });
+    return found;
+  }
+  // A rectangle was drawn: what it encloses is seen, and the zoom of ECharts, whose ends are rounded, is undone.
+  function dragged(item, event) {
+    if (item.busy || !item.from || !item.to) { return; }
+    var one = shares(item, item.from), other = shares(item, item.to), flat = {};
+    flat.xAxis = Math.abs(item.from[0] - item.to[0]) < 4;
+    flat.yAxis = Math.abs(item.from[1] - item.to[1]) < 4;
+    item.busy = true;
+    item.chart.dispatchAction({ type: "dataZoom", batch: (event.batch || [event]).map(function (part) {
+      return { dataZoomId: part.dataZoomId, start: 0, end: 100 };
+    }) });
+    item.busy = false;
+    zoom(item, function (a, b, name) {
+      var ends = [one[name], other[name]].sort(function (x, y) { return x - y; });
+      return flat[name] ? [a, b] : [a + (b - a) * ends[0], a + (b - a) * ends[1]];
+    });
+  }
+  // By so much around a point of the plot: what is there stays there.
+  function zoomAt(item, factor, x, y) {
+    var share = shares(item, [x, y]);
+    zoom(item, function (a, b, name) {
+      var at = a + (b - a) * share[name];
+      return [at + (a - at) * factor, at + (b - at) * factor];
+    });
   }
   function draw(item) {
-    item.chart.setOption(option(item), true);
-    label(item);
-    settle(item);
+    var made = option(item);
+    item.axes = { xAxis: made.xAxis, yAxis: made.yAxis };
+    item.whole = {};
+    ["xAxis", "yAxis"].forEach(function (name) {
+      if (made[name].type !== "category") { item.whole[name] = ends(made[name]); }
+    });
+    item.chart.setOption(made, true);
+    look(item, item.looked);
     // Dragging selects what is looked at; a finger scrolls the page instead.
     if (window.matchMedia("(pointer: fine)").matches) {
       item.chart.dispatchAction({ type: "takeGlobalCursor", key: "dataZoomSelect", dataZoomSelectActive: true });
     }
   }
-  function zoom(item, change) {
-    item.chart.getOption().dataZoom.forEach(function (z, k) {
-      var next = change(z.start, z.end, z.orient);
-      item.chart.dispatchAction({ type: "dataZoom", dataZoomIndex: k, start: next[0], end: next[1] });
-    });
-  }
-  function whole() { return [0, 100]; }
+  function afresh(item) { item.looked = {}; draw(item); }
+  function whole(item) { look(item, {}); }
   function key(item, event) {
-    var step = { ArrowLeft: -10, ArrowRight: 10 }[event.key];
+    var step = { ArrowLeft: -0.1, ArrowRight: 0.1 }[event.key];
     var grow = { "+": 0.5, "=": 0.5, "-": 2 }[event.key];
     if (event.ctrlKey || event.metaKey || event.altKey) { return; }
-    if (event.key === "0" || event.key === "Escape") { zoom(item, whole); }
-    else if (step) {
-      zoom(item, function (a, b, way) {
-        var move = way === "vertical" ? 0 : step * (b - a) / 100;
-        move = Math.max(-a, Math.min(100 - b, move));
-        return [a + move, b + move];
-      });
-    } else if (grow) {
-      zoom(item, function (a, b) {
-        var half = Math.min(100, (b - a) * grow) / 2, middle = Math.max(half, Math.min(100 - half, (a + b) / 2));
+    if (event.key === "0" || event.key === "Escape") { whole(item); }
+    else if (step || grow) {
+      zoom(item, function (a, b, name) {
+        var half = (b - a) / 2 * (grow || 1), middle = (a + b) / 2 + (step && name === "xAxis" ? step * (b - a) : 0);
         return [middle - half, middle + half];
       });
     } else { return; }
     event.preventDefault();
   }
 
+  function place(item, event) {
+    var box = item.plot.getBoundingClientRect();
+    return [event.clientX - box.left, event.clientY - box.top];
+  }
+  // Where a rectangle begins and ends, which may be outside of the plot.
+  function follow(item) {
+    item.plot.addEventListener("mousedown", function (event) { item.from = place(item, event); item.to = null; }, true);
+    ["mousemove", "mouseup"].forEach(function (kind) {
+      window.addEventListener(kind, function (event) { if (item.from && (event.buttons || kind === "mouseup")) { item.to = place(item, event); } }, true);
+    });
+  }
+
   function start(figure) {
     var plot = figure.querySelector(".plot");
-    var item = { view: 0, log: figure.dataset.scale === "log", selected: [], plot: plot };
+    var item = { view: 0, log: figure.dataset.scale === "log", selected: [], looked: {}, plot: plot };
     item.views = all("script.view", figure).map(function (s) { return JSON.parse(s.textContent); });
-    item.views.forEach(function (v) { item.selected.push(v.selected || {}); });
+    item.views.forEach(function () { item.selected.push({}); });
     item.chart = window.echarts.init(plot, null, { renderer: "svg" });
     all(".keys", figure).forEach(function (keys, k) {
       keys.addEventListener("click", function (event) {
@@ -206,14 +261,25 @@
       select.addEventListener("change", function () {
         item.view = select.selectedIndex;
         all(".keys", figure).forEach(function (keys, k) { keys.hidden = k !== item.view; });
-        draw(item);
+        afresh(item);
       });
     });
-    all(".reset", figure).forEach(function (button) { button.addEventListener("click", function () { zoom(item, whole); }); });
+    all(".reset", figure).forEach(function (button) { button.addEventListener("click", function () { whole(item); }); });
     plot.addEventListener("keydown", function (event) { key(item, event); });
-    plot.addEventListener("dblclick", function () { zoom(item, whole); });
+    plot.addEventListener("dblclick", function () { whole(item); });
+    plot.addEventListener("wheel", function (event) {
+      if (!event.ctrlKey) { return; }
+      event.preventDefault();
+      var at = place(item, event);
+      zoomAt(item, Math.exp(Math.max(-50, Math.min(50, event.deltaY)) / 200), at[0], at[1]);
+    }, { passive: false });
+    item.chart.getZr().on("pinch", function (event) {
+      event.event.preventDefault();
+      zoomAt(item, 1 / event.pinchScale, event.pinchX, event.pinchY);
+    });
+    follow(item);
     draw(item);
-    item.chart.on("datazoom", function () { settle(item); });
+    item.chart.on("datazoom", function (event) { dragged(item, event); });
     new ResizeObserver(function () { if (!printing) { item.chart.resize(); label(item); } }).observe(plot);
     figure.dataset.ready = "yes";
     charts.push(item);
@@ -244,7 +310,7 @@
   all("fieldset.scale").forEach(function (field) {
     field.addEventListener("change", function (event) {
       charts.forEach(function (item) {
-        if (field.closest("section").contains(item.plot)) { item.log = event.target.value === "log"; draw(item); }
+        if (field.closest("section").contains(item.plot)) { item.log = event.target.value === "log"; afresh(item); }
       });
     });
   });

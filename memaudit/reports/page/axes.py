@@ -23,16 +23,14 @@ DEPTHS = 12
 def option(
     x: dict[str, Any], y: dict[str, Any], series: Sequence[dict[str, Any]], *, item: bool = False
 ) -> dict[str, Any]:
-    """A plot with two axes that zooms by dragging, by Ctrl and the wheel, and by fingers."""
-    zooms = [_zoom("xAxisIndex")] + ([_zoom("yAxisIndex")] if y["type"] != "category" else [])
+    """A plot with two axes; its script zooms both, but no axis of names."""
     pointer = {"type": "line", "lineStyle": {"color": "$soft"}, "label": {"show": False}}
     axis = {"trigger": "axis", "axisPointer": pointer}
     return {
         "animation": False,
         "grid": {"left": 58, "right": 18, "top": 14, "bottom": 46},
         "tooltip": {"trigger": "item"} if item else axis,
-        "toolbox": _box(both=len(zooms) > 1),
-        "dataZoom": zooms,
+        "toolbox": _box(both=y["type"] != "category"),
         "xAxis": x,
         "yAxis": y,
         "series": list(series),
@@ -105,18 +103,6 @@ def colour(place: int) -> str:
 def depth_colour(place: int, count: int) -> str:
     """The colour of a layer: from the first to the last along one scale."""
     return f"$d{round(place / max(count - 1, 1) * (DEPTHS - 1))}"
-
-
-def _zoom(which: str) -> dict[str, Any]:
-    return {
-        "type": "inside",
-        which: 0,
-        "filterMode": "none",
-        "zoomOnMouseWheel": "ctrl",
-        "moveOnMouseMove": "shift",
-        "moveOnMouseWheel": False,
-        "preventDefaultMouseMove": False,
-    }
 
 
 def _box(*, both: bool) -> dict[str, Any]:

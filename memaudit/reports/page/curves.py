@@ -8,7 +8,7 @@ import numpy as np
 
 from memaudit.numerics.envelope import envelope
 from memaudit.reports.curve_plot import floor_is_drawn
-from memaudit.reports.page.axes import below, pairs, powers
+from memaudit.reports.page.axes import below, line, pairs, powers
 from memaudit.reports.page.detail import Detail, partly
 from memaudit.reports.page.table import Table, number
 
@@ -30,10 +30,38 @@ def points(curve: Curve) -> tuple[np.ndarray, np.ndarray]:
 
 
 def drawn(curve: Curve, detail: Detail) -> list[list[float]]:
-    """The points of a curve that are drawn."""
+    """The points of a curve that are drawn: its shape, its horizon, the ends of its window."""
     lags, values = points(curve)
-    kept = detail.kept(len(lags))
+    kept = detail.kept(values, marks(curve, lags))
     return pairs(lags[kept], values[kept])
+
+
+def marks(curve: Curve, lags: np.ndarray) -> list[int]:
+    """The places of the lags that were concluded from a curve."""
+    wanted = [lag for lag in (curve.horizon, *(curve.decay.window or ())) if lag is not None]
+    return [int(place) for lag in wanted for place in np.flatnonzero(lags == lag)[:1]]
+
+
+def shape(name: str, data: list[list[float]], hue: str, **more: Any) -> list[dict[str, Any]]:
+    """The line of a curve, and dots where a single point stands alone: no line goes through it."""
+    heights = [None, *(y for _, y in data), None]
+    alone = [
+        point
+        for k, point in enumerate(data)
+        if heights[k] is None and point[1] is not None and heights[k + 2] is None
+    ]
+    drawn_line = line(name, data, hue, **more)
+    if not alone:
+        return [drawn_line]
+    dots = {"type": "scatter", "name": name, "id": f"aux alone {name}", "silent": True}
+    style = {"symbolSize": 7, "itemStyle": {"color": hue}, "color": hue, "z": more.get("z", 3)}
+    return [drawn_line, {**dots, **style, "data": alone}]
+
+
+def counted(curves: Iterable[Curve], series: Iterable[dict[str, Any]]) -> tuple[int, int]:
+    """How many points of some curves are drawn by their lines, and how many there are."""
+    shown = sum(len(s["data"]) for s in series if s["type"] == "line")
+    return shown, sum(len(points(curve)[0]) for curve in curves)
 
 
 def lag_axis(curves: Iterable[Curve]) -> dict[str, Any]:
@@ -86,9 +114,30 @@ def fit(curve: Curve) -> list[list[float]]:
 def curves_table(caption: str, curves: Mapping[str, Curve], detail: Detail) -> Table:
     """Lags below each other, curves side by side."""
     listed = list(curves.items())[: detail.lines]
-    lags = np.unique(np.concatenate([points(c)[0] for _, c in listed] or [np.zeros(0, int)]))
-    told = lags[detail.told(len(lags))]
-    columns = [dict(zip(*(part.tolist() for part in points(c)), strict=True)) for _, c in listed]
-    rows = [(str(lag), *(number(c.get(lag)) for c in columns)) for lag in told.tolist()]
+    lags = _all_lags([points(c)[0] for _, c in listed])
+    told = lags[detail.told(len(lags), [k for _, c in listed for k in marks(c, lags)])]
+    columns = [_at(c, told) for _, c in listed]
+    rows = [
+        (str(lag), *(number(column[k]) for column in columns))
+        for k, lag in enumerate(told.tolist())
+    ]
     more = partly(len(told), len(lags), "lags")
     return Table(caption + more, ("lag", *(name for name, _ in listed)), rows, dense=True)
+
+
+def _all_lags(listed: list[np.ndarray]) -> np.ndarray:
+    """Every lag of some curves; mostly they have the same."""
+    if not listed:
+        return np.zeros(0, int)
+    first = listed[0]
+    if all(np.array_equal(first, other) for other in listed[1:]):
+        return first
+    return np.unique(np.concatenate(listed))
+
+
+def _at(curve: Curve, told: np.ndarray) -> list[float | None]:
+    """The values of a curve at some lags, None where it has none."""
+    lags, values = points(curve)
+    inside = np.isin(lags, told)
+    known = dict(zip(lags[inside].tolist(), values[inside].tolist(), strict=True))
+    return [known.get(lag) for lag in told.tolist()]

@@ -34,6 +34,7 @@ class View:
 
     `tip` names the numbers of a point. `lag` says that the axis below may be straight or
     logarithmic, `grid` that lines are drawn both ways. Colours are names of the style sheet, `$c1`.
+    `drawn` is how many points are drawn, and of how many.
     """
 
     name: str
@@ -42,10 +43,41 @@ class View:
     tip: tuple[str, ...] = ("x", "y")
     lag: bool = False
     grid: bool = False
+    drawn: tuple[int, int] = (0, 0)
+    noun: str = "points"
 
     def data(self) -> dict[str, Any]:
-        """What the script of the page reads."""
-        return {"option": self.option, "tip": self.tip, "lag": self.lag, "grid": self.grid}
+        """What the script of the page reads; names are shown only, s0, s1 … stand for them.
+
+        ECharts keeps what is switched on under the names of series, in an object that has things
+        called `constructor` and `toString` of its own.
+        """
+        keys = self.series_keys()
+        series = [{**one, "name": keys[one["name"]]} for one in self.option["series"]]
+        made = {"option": {**self.option, "series": series}, "names": list(keys)}
+        return {**made, "tip": self.tip, "lag": self.lag, "grid": self.grid}
+
+    def series_keys(self) -> dict[str, str]:
+        """The key of every series by its name; series of one name are switched together."""
+        names = dict.fromkeys(one["name"] for one in self.option["series"])
+        return {name: f"s{place}" for place, name in enumerate(names)}
+
+    def legend(self, *, hidden: bool) -> Markup:
+        """A button per curve, and how many points of them are drawn where it is a part."""
+        keys = self.series_keys()
+        buttons = [_button(key, keys.get(key.name, "")) for key in self.keys]
+        if len(self.keys) >= MANY:
+            buttons += [
+                tag("button", word, type="button", data_all=on, class_="whole")
+                for word, on in (("all", "on"), ("none", "off"))
+            ]
+        shown, count = self.drawn
+        part = f"{shown:,} of {count:,} {self.noun} drawn" if shown < count else ""
+        told = tag("span", part, class_="part") if part else None
+        said = "Curves; press to hide or show"
+        return tag(
+            "div", buttons, told, class_="keys", role="group", aria_label=said, hidden=hidden
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +106,7 @@ class Figure:
             tag("figcaption", tag("h3", self.title), self._read()),
             _reset(),
             tag("div", self._choice(), class_="controls") if several else None,
-            [_keys(view.keys, hidden=k > 0) for k, view in enumerate(self.views)],
+            [view.legend(hidden=k > 0) for k, view in enumerate(self.views)],
             tag("div", role="img", aria_label=self.label, tabindex="0", class_="plot"),
             [data_script(view.data(), class_="view") for view in self.views],
             _behind(self.tables),
@@ -107,25 +139,9 @@ def unique(names: Iterable[str]) -> list[str]:
     return list(found)
 
 
-def _keys(keys: Sequence[Key], *, hidden: bool) -> Markup:
-    buttons = [
-        tag(
-            "button",
-            tag("i", class_=f"{key.sign} {key.colour.strip('$')}"),
-            key.name,
-            type="button",
-            data_name=key.name,
-            aria_pressed="true",
-        )
-        for key in keys
-    ]
-    if len(keys) >= MANY:
-        buttons += [
-            tag("button", word, type="button", data_all=on, class_="whole")
-            for word, on in (("all", "on"), ("none", "off"))
-        ]
-    said = "Curves; press to hide or show"
-    return tag("div", buttons, class_="keys", role="group", aria_label=said, hidden=hidden)
+def _button(key: Key, series: str) -> Markup:
+    sign = tag("i", class_=f"{key.sign} {key.colour.strip('$')}")
+    return tag("button", sign, key.name, type="button", data_name=series, aria_pressed="true")
 
 
 def _reset() -> Markup:

@@ -11,11 +11,18 @@ from memaudit.reports.page.axes import (
     axis,
     colour,
     depth_colour,
-    line,
     option,
     powers,
 )
-from memaudit.reports.page.curves import curves_table, drawn, lag_axis, memory_axis, points
+from memaudit.reports.page.curves import (
+    counted,
+    curves_table,
+    drawn,
+    lag_axis,
+    memory_axis,
+    points,
+    shape,
+)
 from memaudit.reports.page.detail import partly, spread
 from memaudit.reports.page.figure import Figure, Key, View, unique
 from memaudit.reports.page.section import Section
@@ -115,14 +122,17 @@ def _curves(layers: Layers, detail: Detail, more: str) -> Figure:
         hues = [depth_colour(k, len(curves)) for k in range(len(curves))]
         strokes = [stroke(k, len(curves)) for k in range(len(curves))]
         series = [
-            line(name, drawn(curve, detail), hue, lineStyle=one.style())
+            part
             for (name, curve), hue, one in zip(curves.items(), hues, strokes, strict=True)
+            for part in shape(name, drawn(curve, detail), hue, lineStyle=one.style())
         ]
         keys = tuple(
             Key(name, hue, one.sign) for name, hue, one in zip(curves, hues, strokes, strict=True)
         )
         made = option(lag_axis(curves.values()), memory_axis(curves.values()), series)
-        views.append(View(clean(query, limit=60), made, keys, ("lag", "memory"), lag=True))
+        part = counted(curves.values(), series)
+        tip, label = ("lag", "memory"), clean(query, limit=60)
+        views.append(View(label, made, keys, tip, lag=True, drawn=part))
         tables.append(
             curves_table(f"{clean(query, limit=60)}: memory by lag and layer", curves, detail)
         )

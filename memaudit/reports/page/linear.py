@@ -9,8 +9,9 @@ import numpy as np
 from memaudit.errors import clean
 from memaudit.reports import wording
 from memaudit.reports.linear_layers import as_curves, difference
-from memaudit.reports.page.axes import below, line, option, pairs, powers
-from memaudit.reports.page.detail import partly, spread
+from memaudit.reports.page.axes import below, option, pairs, powers
+from memaudit.reports.page.curves import shape
+from memaudit.reports.page.detail import outline, partly, spread
 from memaudit.reports.page.figure import Figure, Key, View, unique
 from memaudit.reports.page.section import Section
 from memaudit.reports.page.table import Table, number
@@ -64,26 +65,27 @@ def _figure(named: dict[str, ClosedForm], detail: Detail) -> Figure:
 
 
 def _view(name: str, item: ClosedForm, detail: Detail) -> View:
-    kept = detail.kept(len(item.lags))
     exact, measured = (np.asarray(v, float) for v in (item.exact, item.measured))
+    kept, heard = detail.kept(exact), detail.kept(measured)
     heights = [
         *exact[exact > item.floor].tolist(),
         *measured[measured > item.measured_floor].tolist(),
     ]
-    wide = {"width": 6, "opacity": 0.4, "cap": "round"}
+    wide, thin = {"width": 6, "opacity": 0.4, "cap": "round"}, {"width": 1.5}
     series = [
-        line("exact", pairs(item.lags[kept], exact[kept]), "$c1", lineStyle=wide),
-        line("measured", pairs(item.lags, measured), "$c2", lineStyle={"width": 1.5}),
+        *shape("exact", pairs(item.lags[kept], exact[kept]), "$c1", lineStyle=wide),
+        *shape("measured", pairs(item.lags[heard], measured[heard]), "$c2", lineStyle=thin),
     ]
     first, last = int(item.lags[0]), int(item.lags[-1])
     made = option(below("lag (steps)", first, last), powers("memory", heights, gap=42), series)
     keys = (Key("exact", "$c1", "broad"), Key("measured", "$c2"))
-    return View(name, made, keys, ("lag", "memory"), lag=True)
+    part = len(kept) + len(heard), len(exact) + len(measured)
+    return View(name, made, keys, ("lag", "memory"), lag=True, drawn=part)
 
 
 def _table(name: str, item: ClosedForm, detail: Detail) -> Table:
     lags = np.asarray(item.lags)
-    told = spread(len(lags), detail.rows)
+    told = outline(item.exact, detail.rows)
     measured = item.measured.tolist()
     rows = [
         (

@@ -9,14 +9,17 @@ from memaudit.reports import wording
 from memaudit.reports.curve_plot import floor_is_drawn
 from memaudit.reports.page.axes import colour, line, mark, option, pairs
 from memaudit.reports.page.curves import (
+    counted,
     curves_table,
     drawn,
     fit,
     lag_axis,
+    marks,
     memory_axis,
     points,
+    shape,
 )
-from memaudit.reports.page.detail import partly
+from memaudit.reports.page.detail import outline, partly
 from memaudit.reports.page.figure import Figure, Key, View, unique
 from memaudit.reports.page.section import Section, grid
 from memaudit.reports.page.strokes import stroke
@@ -64,10 +67,11 @@ def overview(
     strokes = [bands.get(k, stroke(0, 1)) for k in range(len(curves))]
     for k, (query, curve) in enumerate(curves.items()):
         style = strokes[k].style()
-        series.append(line(names[query], drawn(curve, detail), colour(k), lineStyle=style))
+        series += shape(names[query], drawn(curve, detail), colour(k), lineStyle=style)
         series += horizon_dot(names[query], curve, colour(k))
     made = option(lag_axis(curves.values()), memory_axis(curves.values()), series)
     keys = tuple(Key(names[q], colour(k), strokes[k].sign) for k, q in enumerate(curves))
+    part = counted(curves.values(), series)
     table = curves_table(
         "Memory by lag and query", {names[q]: c for q, c in curves.items()}, detail
     )
@@ -76,7 +80,7 @@ def overview(
         told=DOTS if any(horizon_dot("", c, "") for c in curves.values()) else "",
         hint=HINT,
         label=f"Line plot of memory by lag: {'; '.join(map(spoken, curves.values()))}.",
-        views=(View("all", made, keys, ("lag", "memory"), lag=True),),
+        views=(View("all", made, keys, ("lag", "memory"), lag=True, drawn=part),),
         tables=(table,),
         shape="tall",
         logarithmic=logarithmic,
@@ -86,20 +90,20 @@ def overview(
 def panel(name: str, curve: Curve, hue: str, detail: Detail, *, logarithmic: bool) -> Figure:
     """One curve with its median, its floor, the window and the line of its fit, its horizon."""
     parts = _parts(curve, hue, detail)
-    made = option(
-        lag_axis([curve]), memory_axis([curve], floors=True), [series for _, series in parts]
-    )
+    series = [one for _, drawn_parts in parts for one in drawn_parts]
+    made = option(lag_axis([curve]), memory_axis([curve], floors=True), series)
+    keys, part = tuple(key for key, _ in parts), counted([curve], parts[0][1])
     return Figure(
         title=name,
         told=f"{said(curve)}.",
         label=f"Line plot of {spoken(curve)}.",
-        views=(View(name, made, tuple(key for key, _ in parts), ("lag", "memory"), lag=True),),
+        views=(View(name, made, keys, ("lag", "memory"), lag=True, drawn=part),),
         tables=(facts_table(name, curve), _table(name, curve, detail)),
         logarithmic=logarithmic,
     )
 
 
-def _parts(curve: Curve, hue: str, detail: Detail) -> list[tuple[Key, dict[str, Any]]]:
+def _parts(curve: Curve, hue: str, detail: Detail) -> list[tuple[Key, list[dict[str, Any]]]]:
     """Everything that is drawn of a curve, each with its entry in the legend."""
     lags, _ = points(curve)
     axis = memory_axis([curve], floors=True)
@@ -107,34 +111,36 @@ def _parts(curve: Curve, hue: str, detail: Detail) -> list[tuple[Key, dict[str, 
     fitted = fit(curve)
     # The fit lies on the curve that it fits: both are seen when the one below is broader.
     broad = {"width": 3.5 if fitted else 2}
-    supremum = line("supremum", drawn(curve, detail), hue, lineStyle=broad, z=4)
+    supremum = shape("supremum", drawn(curve, detail), hue, lineStyle=broad, z=4)
     found = [(Key("supremum", hue), supremum)]
-    kept = detail.kept(len(curve.median))
+    kept = detail.kept(curve.median)
     if len(kept) and not curve.exact:
         middle = pairs(curve.lags[kept], curve.median[kept])
         thin = {"width": 1.25, "opacity": 0.75}
-        found.append((Key("median", "$soft"), line("median", middle, "$soft", lineStyle=thin)))
+        found.append((Key("median", "$soft"), shape("median", middle, "$soft", lineStyle=thin)))
     if fitted:
         dashed = {"type": [6, 5], "width": 1.75}
         key = Key("fit", "$ink", "dash")
-        found.append((key, line("fit", fitted, "$ink", lineStyle=dashed, z=5)))
+        found.append((key, [line("fit", fitted, "$ink", lineStyle=dashed, z=5)]))
     if curve.decay.window is not None:
-        found.append((Key("window", "$window", "area"), _window(curve)))
+        found.append((Key("window", "$window", "area"), [_window(curve)]))
     if floor_is_drawn(curve):
         floor = [[first, curve.floor], [last, curve.floor]]
-        found.append((Key("floor", "$soft", "dots"), mark("floor", floor, "$soft", "dotted")))
+        found.append((Key("floor", "$soft", "dots"), [mark("floor", floor, "$soft", "dotted")]))
     if curve.horizon is not None and first <= curve.horizon <= last:
         upright = [[curve.horizon, bottom], [curve.horizon, top]]
         drawn_mark = mark("horizon", upright, "$horizon", "dashed")
-        found.append((Key("horizon", "$horizon", "dash"), drawn_mark))
+        found.append((Key("horizon", "$horizon", "dash"), [drawn_mark]))
     return found
 
 
 def horizon_dot(name: str, curve: Curve, hue: str) -> list[dict[str, Any]]:
     """The horizon as a dot on its curve, where it lies inside."""
+    if curve.horizon is None:
+        return []
     lags, values = points(curve)
-    at = dict(zip(lags.tolist(), values.tolist(), strict=True))
-    height = at.get(curve.horizon, 0.0) if curve.horizon is not None else 0.0
+    at = values[lags == curve.horizon]
+    height = float(at[0]) if len(at) else 0.0
     if not height > 0:
         return []
     dot = {"type": "scatter", "name": name, "id": f"aux dot {name}", "silent": True, "z": 6}
@@ -189,10 +195,12 @@ def _window(curve: Curve) -> dict[str, Any]:
 
 def _table(name: str, curve: Curve, detail: Detail) -> Table:
     lags, values = points(curve)
-    told = detail.told(len(lags))
-    medians = dict(zip(curve.lags.tolist(), curve.median.tolist(), strict=False))
+    told = outline(values, detail.rows, marks=marks(curve, lags))
+    kept = set(lags[told].tolist())
+    medians = zip(curve.lags.tolist(), curve.median.tolist(), strict=False)
+    middle = {lag: median for lag, median in medians if lag in kept}
     rows = [
-        (str(lag), number(value), number(medians.get(lag)))
+        (str(lag), number(value), number(middle.get(lag)))
         for lag, value in zip(lags[told].tolist(), values[told].tolist(), strict=True)
     ]
     more = partly(len(told), len(lags), "lags")

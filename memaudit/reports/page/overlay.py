@@ -9,7 +9,15 @@ import numpy as np
 from memaudit.errors import clean
 from memaudit.reports import wording
 from memaudit.reports.page.axes import digits, line, mark, option, pairs, powers
-from memaudit.reports.page.curves import curves_table, drawn, lag_axis, memory_axis, points
+from memaudit.reports.page.curves import (
+    counted,
+    curves_table,
+    drawn,
+    lag_axis,
+    memory_axis,
+    points,
+    shape,
+)
 from memaudit.reports.page.detail import spread
 from memaudit.reports.page.figure import Figure, Key, View
 from memaudit.reports.page.memory import DOTS, horizon_dot, said
@@ -95,12 +103,13 @@ def _curves_figure(title: str, found: dict[str, Pair], detail: Detail) -> Figure
         series, keys = [], []
         for side, curve in curves.items():
             hue, style = STYLES[side]
-            series.append(line(side, drawn(curve, detail), hue, lineStyle=style))
+            series += shape(side, drawn(curve, detail), hue, lineStyle=style)
             series += horizon_dot(side, curve, hue)
             keys.append(Key(side, hue, "dash broad" if side == BEFORE else "line"))
         made = option(lag_axis(curves.values()), memory_axis(curves.values()), series)
         label = clean(name, limit=60)
-        views.append(View(label or title, made, tuple(keys), ("lag", "memory"), lag=True))
+        part, tip = counted(curves.values(), series), ("lag", "memory")
+        views.append(View(label or title, made, tuple(keys), tip, lag=True, drawn=part))
         caption = f"{clean(title, limit=80)}{f', {label}' if label else ''}: memory by lag"
         tables.append(curves_table(caption, curves, detail))
     first = next(iter(found.values()))

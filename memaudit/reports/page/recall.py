@@ -70,10 +70,11 @@ def _states(named: dict[str, Decoding], more: str) -> Table:
 
 
 def _figure(named: dict[str, Decoding], detail: Detail) -> Figure:
-    series, keys, longest = [], [], 1
+    series, keys, longest, shown_points = [], [], 1, 0
     for k, (name, item) in enumerate(named.items()):
         lags = np.arange(len(item.values))
-        shown = detail.kept(len(lags))
+        shown = detail.kept(item.values)
+        shown_points += len(shown)
         hue = depth(k, len(named))
         drawn = stroke(k, len(named))
         points = pairs(lags[shown], item.values[shown], positive=False)
@@ -82,11 +83,13 @@ def _figure(named: dict[str, Decoding], detail: Detail) -> Figure:
         longest = max(longest, len(lags) - 1)
     upward = axis("R²", gap=42, min=0, max=1)
     made = option(below("lag (steps)", 0, longest), upward, series)
+    part = shown_points, sum(len(item.values) for item in named.values())
+    view = View("states", made, tuple(keys), ("lag", "R²"), lag=True, drawn=part)
     return Figure(
         title="R² by lag",
         told="One: the input of so many steps ago can be read off exactly. Zero: it is gone.",
         label="Line plot of R² by lag for every state.",
-        views=(View("states", made, tuple(keys), ("lag", "R²"), lag=True),),
+        views=(view,),
         tables=(_table(named, detail),),
         shape="tall",
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from memaudit.reports.page.axes import decades
 from memaudit.reports.page.curves import heard, points
-from memaudit.reports.page.detail import spread
+from memaudit.reports.page.detail import outline
 from memaudit.reports.page.markup import Markup, tag
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def sparkline(curve: Curve, *, colour: str | None = None) -> Markup:
 
 def _path(curve: Curve) -> str:
     lags, values = points(curve)
-    kept = spread(len(lags), POINTS)
+    kept = outline(values, POINTS)
     seen = [(x, v) for x, v in zip(lags[kept].tolist(), values[kept].tolist(), strict=True)]
     seen = [(x, v) for x, v in seen if v > 0]
     if len(seen) < 2:

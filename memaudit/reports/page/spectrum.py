@@ -129,7 +129,9 @@ def _complex(
     # Equal margins on both sides keep the circle round in a square.
     made["grid"] = {"left": 58, "right": 16, "top": 16, "bottom": 58, "containLabel": False}
     tip = ("real", "imaginary", "|lambda|", "time scale")
-    return View(view, made, tuple(keys), tip, grid=True)
+    shown = sum(len(s["data"]) for s in series if s["type"] == "scatter")
+    part = shown, sum(map(len, values))
+    return View(view, made, tuple(keys), tip, grid=True, drawn=part, noun="modes")
 
 
 def depth(place: int, count: int) -> str:
@@ -158,11 +160,12 @@ def _scales(named: dict[str, Spectrum], detail: Detail) -> Figure:
     """One row per layer, a dot per mode, from fast to slow."""
     names = list(named)
     share = max(detail.dots // len(names), 1)
-    dots, seen, endless = [], [1.0], 0
+    dots, seen, endless, count = [], [1.0], 0, 0
     for row, item in enumerate(named.values()):
         values = [_scale(v) for v in np.asarray(item.eigenvalues).ravel().tolist()]
         finite = np.sort(np.asarray([v for v in values if 0 < v < math.inf]))[::-1]
         endless += sum(map(math.isinf, values))
+        count += len(finite)
         for scale in finite[spread(len(finite), share)].tolist():
             seen.append(max(scale, 1e-2))
             told = f"{names[row]}: {steps(scale)} steps"
@@ -182,12 +185,13 @@ def _scales(named: dict[str, Spectrum], detail: Detail) -> Figure:
         [{**modes, "itemStyle": style, "color": "$c1"}],
         item=True,
     )
+    keys, part = (Key("modes", "$c1", "spot"),), (len(dots), count)
     beyond = f" {endless} on or beyond the boundary are not drawn." if endless else ""
     return Figure(
         title="Time scales",
         told=f"Steps until a mode has fallen to 1/e.{beyond}",
         label=f"Dot plot of the time scales of {len(names)} layers.",
-        views=(View("modes", made, (Key("modes", "$c1", "spot"),), (), grid=True),),
+        views=(View("modes", made, keys, (), grid=True, drawn=part, noun="modes"),),
         tables=(_layers(named, ""),),
         shape=f"rows-{min(max(len(names), 5), 40)}",
     )

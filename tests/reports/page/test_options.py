@@ -98,7 +98,8 @@ def test_number_formats_lie_on_the_axis_of_the_moves():
     assert section is not None
     drawn = "".join(block for block in section.blocks if block)
     view = json.loads(re.search(r'class="view">(.*?)</script>', drawn)[1])
-    dots = next(s for s in view["option"]["series"] if s["name"] == "number formats")
+    key = f"s{view['names'].index('number formats')}"
+    dots = next(s for s in view["option"]["series"] if s["name"] == key)
     assert {d["name"]: d["value"] for d in dots["data"]} == {
         "bf16": [0.001, 0.1],
         "fp16": [1e-06, 0.0001],
