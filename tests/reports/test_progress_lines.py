@@ -12,18 +12,6 @@ from memaudit.reports.progress import progress_bar
 from memaudit.reports.progress_lines import ProgressLines
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
 @pytest.fixture
 def sheet():
     return StringIO()

@@ -12,18 +12,6 @@ from memaudit.reports.progress import Forgiving, progress_bar
 from memaudit.reports.stage_bar import StageBar
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
 @pytest.fixture
 def bar(clock):
     return StageBar(Console(file=StringIO(), width=100), clock=clock)
