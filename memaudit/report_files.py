@@ -34,6 +34,8 @@ STALE_SECONDS = 86_400.0
 MOST_LINKS = 40
 #: A sweeper may take a new temporary before it is locked; nobody is that unlucky often.
 MOST_TRIALS = 20
+#: What fields that are missing, of the wrong type or beyond all sizes raise.
+WRONG = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 #: Folders cannot be synced everywhere.
 _UNSYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES)
 
@@ -157,7 +159,7 @@ def check_schema(data: dict[str, Any]) -> None:
     if schema is None:  # an index of shards, a config, results of another tool
         hint = "give the file that memaudit scan --json wrote"
         raise SourceError("E_UNSUPPORTED", "this is no memaudit report", hint=hint)
-    if schema != SCHEMA:
+    if type(schema) is not int or schema != SCHEMA:  # True and 1.0 equal 1
         raise SourceError(
             "E_UNSUPPORTED",
             f"the report has schema {clean(schema)}, this memaudit reads schema {SCHEMA}",
@@ -169,6 +171,15 @@ def corrupt(error: Exception) -> SourceError:
     """The error for a report whose fields are missing or of the wrong type."""
     fact = f"the report is damaged: {type(error).__name__} {clean(error)}"
     return SourceError("E_CORRUPT", fact, hint="write it again", stage="read")
+
+
+@contextmanager
+def undamaged() -> Iterator[None]:
+    """Turn what goes wrong while a report is read into that error."""
+    try:
+        yield
+    except WRONG as error:
+        raise corrupt(error) from error
 
 
 def _locked_temporary(folder: Path) -> IO[str]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from memaudit.records import Record, plain
 from memaudit.results.curve import Decay, Status
+from memaudit.results.reading import alike, floats, lags_of
 
 #: A report file keeps this many lags: the first ones, then a geometric grid to the last.
 MOST_STORED, FIRST_STORED = 512, 128
@@ -78,12 +79,16 @@ class ClosedForm(Record):
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """The inverse of `to_dict`, as far as lags were kept."""
         far = data["deviation"] == ENDLESS
+        lags, exact = lags_of(data["lags"]), floats(data["exact"])
+        measured = floats(data["measured"])
+        alike(lags=lags[: len(measured)], measured=measured)
+        alike(lags=lags, exact=exact)
         return cls(
             **{
                 **data,
-                "lags": np.asarray(data["lags"], dtype=np.int64),
-                "exact": np.asarray(data["exact"], dtype=np.float64),
-                "measured": np.asarray(data["measured"], dtype=np.float64),
+                "lags": lags,
+                "exact": exact,
+                "measured": measured,
                 "status": Status[data["status"].upper()],
                 "decay": Decay.from_dict(data["decay"]),
                 "measured_status": Status[data["measured_status"].upper()],

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from memaudit.records import Record
+from memaudit.results.reading import alike, floats, lags_of, listed
 
 KINDS = (
     "memoryless",
@@ -38,8 +39,8 @@ class Status(StrEnum):
     INTERRUPTED = "interrupted; the curve rests on the probes that were finished"
 
 
-def _pair(value: Any) -> tuple[Any, Any] | None:
-    return None if value is None else (value[0], value[1])
+def _pair(value: Any) -> tuple[Any, ...] | None:
+    return None if value is None else tuple(listed(value))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,7 +77,7 @@ class Decay(Record):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """The inverse of `to_dict`."""
-        pairs = {"interval": _pair(data["interval"]), "window": _pair(data["window"])}
+        pairs = {"interval": _pair(data.get("interval")), "window": _pair(data.get("window"))}
         return cls(**{**data, **pairs})
 
 
@@ -124,14 +125,16 @@ class Curve(Record):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """The inverse of `to_dict`."""
+        rows = {name: floats(data[name]) for name in ("values", "median")}
+        lags = lags_of(data["lags"])
+        alike(lags=lags, **rows)
         return cls(
             **{
                 **data,
-                "lags": np.asarray(data["lags"], dtype=np.int64),
-                "values": np.asarray(data["values"], dtype=np.float64),
-                "median": np.asarray(data["median"], dtype=np.float64),
+                **rows,
+                "lags": lags,
                 "status": Status[data["status"].upper()],
                 "decay": Decay.from_dict(data["decay"]),
-                "trials": tuple(data.get("trials", ())),
+                "trials": tuple(listed(data.get("trials", ()))),
             }
         )

@@ -9,9 +9,11 @@ import numpy as np
 
 from memaudit.errors import SourceError, clean
 from memaudit.records import Record
+from memaudit.results.checking import check_types
 from memaudit.results.endless import bounded, unbounded
 from memaudit.results.identity import Identity
 from memaudit.results.judgement import Finding
+from memaudit.results.reading import endless_floats, listed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,8 +63,8 @@ class FamilyMember(Record):
         read = {
             "subject": Identity.from_dict(data["subject"]),
             "start": unbounded(data["start"]),
-            "errors": _curve(data["errors"]),
-            "seeds": tuple(map(_curve, data["seeds"])),
+            "errors": endless_floats(data["errors"]),
+            "seeds": tuple(map(endless_floats, listed(data["seeds"]))),
             "weight": unbounded(data["weight"]),
             "radius": None if radius is None else unbounded(radius),
         }
@@ -97,7 +99,7 @@ class Crossing(Record):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """The inverse of `to_dict`."""
-        low, high = (unbounded(end) for end in data["interval"])
+        low, high = (unbounded(end) for end in listed(data["interval"]))
         return cls(**{**data, "beta": unbounded(data["beta"]), "interval": (low, high)})
 
 
@@ -140,16 +142,17 @@ class FamilyReport(Record):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """The inverse of `to_dict`; refuses a schema that it does not know."""
-        from memaudit.report_files import corrupt
+        from memaudit.report_files import dumps, undamaged
 
         if (data.get("kind"), data.get("schema")) != ("family", FAMILY_SCHEMA):
             told = f"kind {clean(data.get('kind'))}, schema {clean(data.get('schema'))}"
             fact = f"this is no report of a family with schema {FAMILY_SCHEMA} ({told})"
             raise SourceError("E_UNSUPPORTED", fact, hint="write it again with this version")
-        try:
-            return cls._from_known(data)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise corrupt(error) from error
+        with undamaged():
+            report = cls._from_known(data)
+            check_types(report)
+            dumps(report.to_dict())
+        return report
 
     @classmethod
     def _from_known(cls, data: dict[str, Any]) -> Self:
@@ -159,12 +162,12 @@ class FamilyReport(Record):
             raise ValueError(f"unknown fields {', '.join(sorted(extra))}")
         against = data["against"]
         read = {
-            "members": tuple(FamilyMember.from_dict(item) for item in data["members"]),
-            "betas": _curve(data["betas"]),
+            "members": tuple(FamilyMember.from_dict(item) for item in listed(data["members"])),
+            "betas": endless_floats(data["betas"]),
             "scale": unbounded(data["scale"]),
-            "crossings": tuple(Crossing.from_dict(item) for item in data["crossings"]),
+            "crossings": tuple(Crossing.from_dict(item) for item in listed(data["crossings"])),
             "against": None if against is None else Identity.from_dict(against),
-            "findings": tuple(Finding.from_dict(item) for item in data["findings"]),
+            "findings": tuple(Finding.from_dict(item) for item in listed(data["findings"])),
         }
         return cls(**{**known, **read})
 
@@ -180,7 +183,3 @@ class FamilyReport(Record):
         from memaudit.report_files import read_json
 
         return cls.from_dict(read_json(path))
-
-
-def _curve(values: list[float | str]) -> np.ndarray:
-    return np.array([unbounded(value) for value in values], float)

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from memaudit.records import Record
 from memaudit.results.endless import bounded, unbounded
+from memaudit.results.reading import listed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,5 +71,5 @@ class Gradient(Record):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """The inverse of `to_dict`."""
-        reparams = tuple(ReparamGradient.from_dict(item) for item in data["reparams"])
-        return cls(**{**data, "reparams": reparams, "weights": tuple(data["weights"])})
+        reparams = tuple(ReparamGradient.from_dict(item) for item in listed(data["reparams"]))
+        return cls(**{**data, "reparams": reparams, "weights": tuple(listed(data["weights"]))})

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from memaudit.records import Record
+from memaudit.results.reading import listed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,5 +49,6 @@ class Identity(Record):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """The inverse of `to_dict`."""
-        layers = tuple(Recurrence.from_dict(item) for item in data["recurrences"])
-        return cls(**{**data, "recurrences": layers, "notes": tuple(data["notes"])})
+        layers = tuple(Recurrence.from_dict(item) for item in listed(data.get("recurrences", ())))
+        notes = tuple(listed(data.get("notes", ())))
+        return cls(**{**data, "recurrences": layers, "notes": notes})

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from memaudit.records import Record
 from memaudit.results.endless import bounded, unbounded
+from memaudit.results.reading import listed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,8 +76,8 @@ class Rounding(Record):
                 **data,
                 **numbers,
                 "betas": {ball: unbounded(beta) for ball, beta in data["betas"].items()},
-                "layers": tuple(RoundedLayer.from_dict(item) for item in data["layers"]),
-                "memory": tuple(RoundedMemory.from_dict(item) for item in data["memory"]),
+                "layers": tuple(RoundedLayer.from_dict(item) for item in listed(data.get("layers", ()))),
+                "memory": tuple(RoundedMemory.from_dict(item) for item in listed(data.get("memory", ()))),
             }
         )
 
@@ -99,7 +100,7 @@ class Precision(Record):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """The inverse of `to_dict`."""
-        roundings = tuple(Rounding.from_dict(item) for item in data["roundings"])
-        others = tuple(cls.from_dict(item) for item in data["others"])
-        names = tuple(data["weights"])
+        roundings = tuple(Rounding.from_dict(item) for item in listed(data["roundings"]))
+        others = tuple(cls.from_dict(item) for item in listed(data.get("others", ())))
+        names = tuple(listed(data["weights"]))
         return cls(**{**data, "roundings": roundings, "others": others, "weights": names})

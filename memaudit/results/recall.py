@@ -10,6 +10,7 @@ import numpy as np
 from memaudit.records import Record
 from memaudit.results.curve import Status
 from memaudit.results.endless import bounded, unbounded
+from memaudit.results.reading import floats, listed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +60,7 @@ class StationaryRecall(Record):
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """The inverse of `to_dict`."""
         curves = {
-            name: np.asarray(data[name], dtype=np.float64) for name in ("values", "rounded_values")
+            name: floats(data[name]) for name in ("values", "rounded_values")
         }
         return cls(**{**data, **curves})
 
@@ -104,14 +105,14 @@ class LinearRecall(Record):
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """The inverse of `to_dict`."""
         curves = ("values", "rounded_values", "errors", "rounded_errors")
-        settled = data["stationary"]
+        settled = data.get("stationary")
         return cls(
             **{
                 **data,
-                **{name: np.asarray(data[name], dtype=np.float64) for name in curves},
+                **{name: floats(data[name]) for name in curves},
                 "status": Status[data["status"].upper()],
-                "lengths": tuple(StateRecall.from_dict(item) for item in data["lengths"]),
-                "sparse": tuple(StateRecall.from_dict(item) for item in data["sparse"]),
+                "lengths": tuple(StateRecall.from_dict(item) for item in listed(data["lengths"])),
+                "sparse": tuple(StateRecall.from_dict(item) for item in listed(data["sparse"])),
                 "stationary": None if settled is None else StationaryRecall.from_dict(settled),
             }
         )
@@ -159,7 +160,7 @@ class Decoding(Record):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """The inverse of `to_dict`."""
-        values = np.asarray(data["values"], dtype=np.float64)
+        values = floats(data["values"])
         return cls(**{**data, "values": values, "status": Status[data["status"].upper()]})
 
 
@@ -204,8 +205,8 @@ class Recall(Record):
             **{
                 **data,
                 "status": Status[data["status"].upper()],
-                "linear": tuple(LinearRecall.from_dict(item) for item in data["linear"]),
-                "decodings": tuple(Decoding.from_dict(item) for item in data["decodings"]),
-                "others": tuple(cls.from_dict(item) for item in data["others"]),
+                "linear": tuple(LinearRecall.from_dict(item) for item in listed(data["linear"])),
+                "decodings": tuple(Decoding.from_dict(item) for item in listed(data["decodings"])),
+                "others": tuple(cls.from_dict(item) for item in listed(data.get("others", ()))),
             }
         )

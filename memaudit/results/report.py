@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
 
 from memaudit.records import Record
+from memaudit.results.checking import check_settings, check_types
 from memaudit.results.closed_form import ClosedForm
 from memaudit.results.curve import Curve
 from memaudit.results.gate import GateResult
@@ -13,6 +14,7 @@ from memaudit.results.gradient import Gradient
 from memaudit.results.identity import Identity
 from memaudit.results.judgement import Assumption, Finding
 from memaudit.results.precision import Precision
+from memaudit.results.reading import listed
 from memaudit.results.recall import Recall
 from memaudit.results.spectrum import Spectrum
 from memaudit.results.stability import Stability
@@ -79,13 +81,15 @@ class Report(Record):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """The inverse of `to_dict`; refuses a schema that it does not know."""
-        from memaudit.report_files import check_schema, corrupt
+        from memaudit.report_files import check_schema, dumps, undamaged
 
         check_schema(data)
-        try:
-            return cls._from_known(data)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise corrupt(error) from error
+        with undamaged():
+            report = cls._from_known(data)
+            check_types(report)
+            check_settings(report.settings)
+            dumps(report.to_dict())  # a number that no report file holds was never measured
+        return report
 
     @classmethod
     def _from_known(cls, data: dict[str, Any]) -> Self:
@@ -103,18 +107,18 @@ class Report(Record):
             **{
                 **known,
                 "subject": Identity.from_dict(data["subject"]),
-                "assumptions": tuple(Assumption.from_dict(item) for item in data["assumptions"]),
+                "assumptions": tuple(Assumption.from_dict(item) for item in listed(data["assumptions"])),
                 "memory": curves,
                 "layers": layers,
-                "spectrum": tuple(Spectrum.from_dict(item) for item in data["spectrum"]),
-                "closed_form": tuple(ClosedForm.from_dict(item) for item in data["closed_form"]),
+                "spectrum": tuple(Spectrum.from_dict(item) for item in listed(data["spectrum"])),
+                "closed_form": tuple(ClosedForm.from_dict(item) for item in listed(data["closed_form"])),
                 "stability": _record(Stability, data["stability"]),
                 "precision": _record(Precision, data["precision"]),
-                "gradient": tuple(Gradient.from_dict(item) for item in data["gradient"]),
+                "gradient": tuple(Gradient.from_dict(item) for item in listed(data["gradient"])),
                 "recall": _record(Recall, data["recall"]),
-                "findings": tuple(Finding.from_dict(item) for item in data["findings"]),
-                "gates": tuple(GateResult.from_dict(item) for item in data["gates"]),
-                "errors": tuple(data["errors"]),
+                "findings": tuple(Finding.from_dict(item) for item in listed(data["findings"])),
+                "gates": tuple(GateResult.from_dict(item) for item in listed(data["gates"])),
+                "errors": tuple(listed(data["errors"])),
             }
         )
 
@@ -177,5 +181,6 @@ class Report(Record):
 
 def _record(kind: type[Stability] | type[Precision] | type[Recall], data: Any) -> Any:
     """The record of a probe; what a plugin filled in stays as it is."""
-    ours = isinstance(data, dict) and set(data) == {f.name for f in fields(kind)}
+    needed = {f.name for f in fields(kind) if f.default is MISSING}
+    ours = isinstance(data, dict) and needed <= set(data) <= {f.name for f in fields(kind)}
     return kind.from_dict(data) if ours else data

@@ -9,6 +9,7 @@ import numpy as np
 
 from memaudit.records import Record, plain
 from memaudit.results.endless import bounded, unbounded
+from memaudit.results.reading import alike, floats, listed
 
 #: A report file keeps the slowest modes only: a Mamba of 130 M parameters has 590,000.
 MOST_STORED = 512
@@ -100,9 +101,9 @@ class Spectrum(Record):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """The inverse of `to_dict`, as far as eigenvalues were kept."""
-        points = tuple(SpectrumPoint.from_dict(item) for item in data["points"])
+        points = tuple(SpectrumPoint.from_dict(item) for item in listed(data.get("points", ())))
         span = data.get("lyapunov_interval")
-        more = {"points": points, "lyapunov_interval": None if span is None else tuple(span)}
+        more = {"points": points, "lyapunov_interval": None if span is None else tuple(listed(span))}
         return cls(**{**data, **restored(data), **more})
 
 
@@ -118,5 +119,6 @@ def stored(eigenvalues: np.ndarray) -> dict[str, list[float]]:
 def restored(data: dict[str, Any]) -> dict[str, Any]:
     """Eigenvalues and time scale as they were before `to_dict`."""
     parts = data["eigenvalues"]
-    real, imag = (np.asarray(parts[part], dtype=np.float64) for part in ("real", "imag"))
+    real, imag = floats(parts["real"]), floats(parts["imag"])
+    alike(real=real, imaginary=imag)
     return {"eigenvalues": real + 1j * imag, "time_scale": unbounded(data["time_scale"])}

@@ -9,6 +9,10 @@ import numpy as np
 
 from memaudit.records import Record
 from memaudit.results.endless import bounded, unbounded
+from memaudit.results.reading import alike, endless_floats, listed
+
+#: The rows of numbers of E(beta), which may be infinite.
+ARRAYS = ("betas", "errors", "random", "ascent")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +44,7 @@ class Radius(Record):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """The inverse of `to_dict`."""
-        low, high = (unbounded(end) for end in data["interval"])
+        low, high = (unbounded(end) for end in listed(data["interval"]))
         exact = data["closed_form"]
         return cls(
             data["criterion"],
@@ -75,17 +79,26 @@ class PerturbationCurve(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; infinity is a word."""
-        listed = ("betas", "errors", "random", "ascent")
         data = Record.to_dict(self)
-        return {**data, **{name: [bounded(v) for v in data[name]] for name in listed}}
+        return {**data, **{name: [bounded(v) for v in data[name]] for name in ARRAYS}}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """The inverse of `to_dict`."""
-        listed = ("betas", "errors", "random", "ascent")
-        arrays = {name: np.array([unbounded(v) for v in data[name]], float) for name in listed}
+        arrays = {name: endless_floats(data[name]) for name in ARRAYS}
+        _check_rows(**arrays)
         radii = {n: Radius.from_dict(data[n]) for n in ("radius", "tolerance_radius")}
-        return cls(**{**data, **arrays, **radii, "weights": tuple(data["weights"])})
+        return cls(**{**data, **arrays, **radii, "weights": tuple(listed(data.get("weights", ())))})
+
+
+def _check_rows(
+    betas: np.ndarray, errors: np.ndarray, random: np.ndarray, ascent: np.ndarray
+) -> None:
+    alike(betas=betas, errors=errors, random=random)
+    if len(ascent):  # empty where no gradient was climbed
+        alike(betas=betas, ascent=ascent)
+    if not np.isfinite(betas).all() or (betas <= 0).any() or (np.diff(betas) < 0).any():
+        raise ValueError("the betas are no rising sizes")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,6 +166,8 @@ class Stability(Record):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """The inverse of `to_dict`."""
-        curves = tuple(PerturbationCurve.from_dict(item) for item in data["curves"])
-        others = tuple(cls.from_dict(item) for item in data["others"])
+        curves = tuple(PerturbationCurve.from_dict(item) for item in listed(data["curves"]))
+        if not curves or not len(curves[0].betas):
+            raise ValueError("E(beta) has no numbers")
+        others = tuple(cls.from_dict(item) for item in listed(data.get("others", ())))
         return cls(**{**data, "curves": curves, "others": others})
