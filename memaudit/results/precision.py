@@ -76,8 +76,12 @@ class Rounding(Record):
                 **data,
                 **numbers,
                 "betas": {ball: unbounded(beta) for ball, beta in data["betas"].items()},
-                "layers": tuple(RoundedLayer.from_dict(item) for item in listed(data.get("layers", ()))),
-                "memory": tuple(RoundedMemory.from_dict(item) for item in listed(data.get("memory", ()))),
+                "layers": tuple(
+                    RoundedLayer.from_dict(item) for item in listed(data.get("layers", ()))
+                ),
+                "memory": tuple(
+                    RoundedMemory.from_dict(item) for item in listed(data.get("memory", ()))
+                ),
             }
         )
 

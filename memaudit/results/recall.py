@@ -59,9 +59,7 @@ class StationaryRecall(Record):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """The inverse of `to_dict`."""
-        curves = {
-            name: floats(data[name]) for name in ("values", "rounded_values")
-        }
+        curves = {name: floats(data[name]) for name in ("values", "rounded_values")}
         return cls(**{**data, **curves})
 
 

@@ -107,11 +107,15 @@ class Report(Record):
             **{
                 **known,
                 "subject": Identity.from_dict(data["subject"]),
-                "assumptions": tuple(Assumption.from_dict(item) for item in listed(data["assumptions"])),
+                "assumptions": tuple(
+                    Assumption.from_dict(item) for item in listed(data["assumptions"])
+                ),
                 "memory": curves,
                 "layers": layers,
                 "spectrum": tuple(Spectrum.from_dict(item) for item in listed(data["spectrum"])),
-                "closed_form": tuple(ClosedForm.from_dict(item) for item in listed(data["closed_form"])),
+                "closed_form": tuple(
+                    ClosedForm.from_dict(item) for item in listed(data["closed_form"])
+                ),
                 "stability": _record(Stability, data["stability"]),
                 "precision": _record(Precision, data["precision"]),
                 "gradient": tuple(Gradient.from_dict(item) for item in listed(data["gradient"])),

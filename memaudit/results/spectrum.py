@@ -103,7 +103,10 @@ class Spectrum(Record):
         """The inverse of `to_dict`, as far as eigenvalues were kept."""
         points = tuple(SpectrumPoint.from_dict(item) for item in listed(data.get("points", ())))
         span = data.get("lyapunov_interval")
-        more = {"points": points, "lyapunov_interval": None if span is None else tuple(listed(span))}
+        more = {
+            "points": points,
+            "lyapunov_interval": None if span is None else tuple(listed(span)),
+        }
         return cls(**{**data, **restored(data), **more})
 
 
