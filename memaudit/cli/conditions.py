@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 
 from memaudit import registry
 from memaudit.catalog import BUILT_IN, DEFAULT_PROBES, DEFAULT_QUERIES
+from memaudit.cli.sought import places, shown, sought
 from memaudit.errors import ArgumentError, clean, nearest
-from memaudit.metrics import METRICS, described, measured, spoken
+from memaudit.metrics import METRICS, described, spoken
 from memaudit.results import GateResult
 from memaudit.settings import LONGEST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
+    from memaudit.metrics import Number
     from memaudit.results import Report
 
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
@@ -25,7 +27,12 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
     **{"<": operator.lt, ">": operator.gt},
 }
 _COMPARED = re.compile(r"(?P<name>.*?)\s*(?P<sign><=|>=|==|!=|=<|=>|<|>|=)\s*(?P<number>.*)", re.S)
-_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.I)
+#: Digits of ASCII: those of other scripts look like others to many readers.
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.I | re.A)
+#: What a report that was cut short knows, too.
+CERTAIN = ("complete", "coverage", "parameters")
+#: What is counted in lags, and lies behind a window.
+LAGS = ("horizon", "half_life")
 EXAMPLE = '--fail-on "horizon<100"'
 
 
@@ -48,25 +55,34 @@ class Asked:
 class Condition:
     """A number of the report beside a limit; hit when the comparison holds.
 
-    A horizon beyond the window, like a radius beyond every move that was tried, counts as infinite.
-    What was not measured is unknown, and a gate that does not know is hit.
+    A horizon beyond the window, like a radius beyond every move that was tried, counts as infinite
+    as far as was looked. What was not measured is unknown, and a gate that does not know is hit.
     """
 
     word: str
+    #: The name as reports have it, and as it was given.
     name: str
     sign: str
     limit: float
+    given: str = ""
 
     def judge(self, report: Report) -> GateResult:
         """Whether the report's number is beyond the limit."""
-        numbers = measured(report)
-        key, value = found(numbers, self.name)
-        if value is None:
-            return GateResult(self.word, hit=True, told=f"{self.name}, which was not measured")
-        if OPERATORS[self.sign](value, self.limit):
-            told = f"{self.name} = {shown(numbers, key, value)}"
-            return GateResult(self.word, hit=True, told=told)
-        return GateResult(self.word, hit=False, told=self._doubt(report, numbers, key, value))
+        found = sought(report, self.given or self.name)
+        hits, gaps = [], []
+        for own, number in found:
+            name = self.name if len(found) == 1 else own
+            if self._holds(number):
+                hits.append(f"{name} = {shown(number)}")
+            elif gap := self._gap(report, number):
+                gaps.append(f"{name}, which {gap}")
+        if not found:
+            gaps = [f"{self.name}, which was not measured"]
+        if not hits and not gaps:
+            return GateResult(self.word, hit=False)
+        first, *others = hits or gaps
+        more = f" and {len(others)} more" if others else ""
+        return GateResult(self.word, hit=True, told=first + more)
 
     @property
     def window(self) -> int:
@@ -75,15 +91,24 @@ class Condition:
         more = 0 if self.sign in ("<", ">=") else 1
         return math.ceil(self.limit) if more == 0 else math.floor(self.limit) + 1
 
-    def _doubt(self, report: Report, numbers: Mapping[str, float], key: str, value: float) -> str:
-        """What an open gate has to tell: the limit lies where nobody looked."""
-        last = numbers.get(beside(key))
-        if last is None or not math.isinf(value) or self.limit <= last:
+    def _holds(self, number: Number) -> bool:
+        return number.value is not None and OPERATORS[self.sign](number.value, self.limit)
+
+    def _gap(self, report: Report, number: Number) -> str:
+        """Why nobody knows whether the comparison holds, "" where it does not."""
+        if number.value is None:
+            return "was not measured"
+        unknown = number.unknown(self.sign, self.limit)
+        if unknown:
+            return f"was not measured {places(report, unknown)}"
+        return self._beyond(report, number)
+
+    def _beyond(self, report: Report, number: Number) -> str:
+        """Whether the limit lies where nobody looked."""
+        last, lags = number.beyond, number.metric in LAGS
+        if last is None or self.limit <= last or (lags and self.window <= last + 1):
             return ""
-        lags = "horizon" in key
-        if lags and self.window <= last + 1:
-            return ""
-        told = f"{self.name} is {shown(numbers, key, value)}, and nobody looked further"
+        told = f"is {shown(number)}, where nobody looked"
         asked = report.settings.get("horizon")
         short = lags and isinstance(asked, int) and asked < self.window
         return told + (f"; measure with --horizon {self.window} or more" if short else "")
@@ -101,9 +126,10 @@ def parse_condition(word: str, asked: Asked) -> Condition:
         fact = f"--fail-on {clean(word)!r} compares with a percentage, and there is nothing before"
         raise ArgumentError(fact, hint="changes are for memaudit diff BEFORE.json AFTER.json")
     limit = parse_number(number, word)
-    made = Condition(word.strip(), checked_name(name, asked), sign, limit)
+    made = Condition(word.strip(), checked_name(name, asked), sign, limit, name)
     check_limit(made, asked, hint="give a limit of 0 or more")
-    if "horizon" in made.name.split(".") and made.window > asked.horizon:
+    metric = described(made.name, asked.everything)
+    if metric is not None and metric.name == "horizon" and made.window > asked.horizon:
         fact = f"--fail-on {clean(word)!r} looks beyond the {asked.horizon} lags that are measured"
         raise ArgumentError(fact, hint=f"measure with --horizon {made.window} or more")
     return made
@@ -146,9 +172,14 @@ def checked_name(name: str, asked: Asked | None) -> str:
     """
     known = asked or Asked()
     metric, plain = described(name, known.everything), spoken(name)
+    ours = asked is not None and all(probe in BUILT_IN["probes"] for probe in asked.probes)
+    if metric is not None and metric.inner and ours and plain not in map(spoken, metric.spelled):
+        metric = None
     if metric is None:
-        fact = f"--fail-on knows no number {clean(name)!r}"
-        raise ArgumentError(fact, hint=nearest(plain, known_names(known)))
+        hint = nearest(plain, known_names(known))
+        if not hint.startswith("did you mean"):
+            hint = nearest(plain, (metric.pattern for metric in METRICS))
+        raise ArgumentError(f"--fail-on knows no number {clean(name)!r}", hint=hint)
     query = next((q for q in known.everything if plain.startswith(f"{spoken(q)}.")), "")
     if asked is None:
         return plain
@@ -173,30 +204,6 @@ def unasked(missing: str, wanted: str, asked: Asked) -> ArgumentError:
 
 def known_names(asked: Asked) -> tuple[str, ...]:
     """Every name that can be compared, without those of layers."""
-    plain = [spoken(m.name) for m in METRICS if not m.inner]
-    inner = [spoken(m.pattern) for m in METRICS if m.inner]
+    plain = [spoken(name) for metric in METRICS for name in metric.spelled]
     curves = [f"{spoken(q)}.{m.name}" for q in asked.everything for m in METRICS if m.query]
-    return (*dict.fromkeys((*plain, *inner, *curves)),)
-
-
-def found(numbers: Mapping[str, float], name: str) -> tuple[str, float | None]:
-    """The key of the report and its number, None when it was not measured."""
-    return next(((k, v) for k, v in numbers.items() if spoken(k) == name), (name, None))
-
-
-def beside(key: str) -> str:
-    """The key under which a number stands that lies beyond what was looked at."""
-    return re.sub(r"(^|/)(horizon|radius)(?=/|$)", r"\1\2_beyond", key, count=1)
-
-
-def shown(numbers: Mapping[str, float], key: str, value: float) -> str:
-    """The number in four digits, and the query or layer that it comes from."""
-    last = numbers.get(beside(key))
-    if math.isinf(value):
-        return "infinite" if last is None else f"beyond {last:.4g}"
-    holders = [
-        k.removesuffix(f"/{key}").removeprefix(f"{key}/")
-        for k, v in numbers.items()
-        if v == value and k != key and (k.endswith(f"/{key}") or k.startswith(f"{key}/"))
-    ]
-    return f"{value:.4g}" + (f" at {holders[0]}" if holders else "")
+    return (*dict.fromkeys((*plain, *curves)),)

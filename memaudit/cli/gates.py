@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from memaudit.cli.conditions import (
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 #: What stands before a level or code in a gate of `memaudit diff`.
 NEW = "new-"
+INCOMPLETE = "as far as was measured, for the audit is incomplete"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +90,24 @@ def of_one_model(gate: Gate) -> Gate:
 
 
 def judged(gates: Iterable[Gate | Condition], report: Report) -> tuple[GateResult, ...]:
-    """What every gate says, in the order in which they were given."""
-    return tuple(gate.judge(report) for gate in gates)
+    """What every gate says, in the order in which they were given.
+
+    An incomplete audit never passes: its exit code says so, and in files of reports, which have
+    none, its open gates do.
+    """
+    results = tuple(gate.judge(report) for gate in gates)
+    if report.complete:
+        return results
+    return tuple(r if r.hit else replace(r, told=r.told or INCOMPLETE) for r in results)
+
+
+def unless_partial(result: GateResult, **sides: Report) -> GateResult:
+    """The result, hit where it would be open only because a report was cut short."""
+    partial = [side for side, report in sides.items() if not report.complete]
+    if result.hit or not partial:
+        return result
+    told = f"what {' and '.join(partial)} did not measure, being incomplete"
+    return GateResult(result.word, hit=True, told=told)
 
 
 def told_of(word: str, findings: Sequence[Finding], kind: str = "") -> GateResult:

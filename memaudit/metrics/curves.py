@@ -5,14 +5,20 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from memaudit.metrics.number import Number
 from memaudit.numerics.deaf import telling
+from memaudit.numerics.envelope import SIGNAL_OVER_FLOOR
 from memaudit.reports import wording
 from memaudit.results import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
     from memaudit.results import Curve, Report
+
+    Row = Mapping[str, float | None]
 
 #: The number of a model is that of the query under which it remembers least.
 LEAST: dict[str, Callable[..., str]] = {
@@ -20,16 +26,21 @@ LEAST: dict[str, Callable[..., str]] = {
     "confidence": min,
 }
 BEYOND = "horizon_beyond"
+#: What only one kind of decay has. A curve of another kind has none, which is no gap; one that
+#: tells no kind, or nothing at all, might have it.
+OF_A_KIND = ("rate", "exponent", "support")
+NO_KIND = ("undetermined", "memoryless")
 
 
 def curve_numbers(curve: Curve) -> dict[str, float | None]:
-    """The numbers of one curve; a horizon beyond the window is infinite, an unseen one None."""
-    word, decay = wording.horizon(curve), curve.decay
-    beyond = curve.horizon is None and word.startswith(">")
+    """The numbers of one curve; what lies beyond the window is infinite, what is unseen None."""
+    decay, last = curve.decay, window(curve)
+    beyond = last is not None and wording.horizon(curve).startswith(">")
+    unhalved = last is not None and curve.half_life is None and not _half_hidden(curve)
     return {
         "horizon": math.inf if beyond else curve.horizon,
-        BEYOND: int(curve.lags[-1]) if beyond else None,
-        "half_life": curve.half_life,
+        BEYOND: last if beyond else None,
+        "half_life": math.inf if unhalved else curve.half_life,
         "rate": decay.rate,
         "exponent": decay.exponent,
         "support": decay.support,
@@ -37,9 +48,47 @@ def curve_numbers(curve: Curve) -> dict[str, float | None]:
     }
 
 
-def whole_numbers(report: Report) -> dict[str, float]:
+def window(curve: Curve) -> int | None:
+    """The last lag of a curve in which memory was seen, None where there was none to see."""
+    seen = curve.status not in wording.UNREAD and curve.decay.kind != "memoryless"
+    return int(curve.lags[-1]) if seen and len(curve.lags) else None
+
+
+def query_numbers(report: Report) -> Iterator[Number]:
+    """The numbers under every query; that of a host is the one of its longest layer."""
+    for query, curve in report.memory.items():
+        held, unseen = _layer(report, query, curve), _unseen(report, query)
+        for name, value in curve_numbers(curve).items():
+            higher = unseen if name == "horizon" else ()  # one of those may be the longest
+            beyond = _reach(curve, name, value)
+            yield Number(name, value, query, holder=held, higher=higher, beyond=beyond)
+
+
+def layer_numbers(report: Report) -> Iterator[Number]:
+    """The numbers of the hidden state after every layer, or of every part of a host."""
+    told = ("horizon", BEYOND, "half_life", "rate", "exponent")
+    for layer, curves in report.layers.items():
+        for query, curve in curves.items():
+            numbers = curve_numbers(curve)
+            for name in told:
+                value = numbers[name]
+                yield Number(name, value, query, layer=layer, beyond=_reach(curve, name, value))
+
+
+def whole_numbers(report: Report) -> Iterator[Number]:
     """The numbers of the model: of every kind the one that tells of the shortest memory."""
-    return {name: value for name, (_, value) in whole_holders(report).items()}
+    counting = _counting(report)
+    rows = {query: curve_numbers(curve) for query, curve in counting.items()}
+    lost = tuple(query for query in _asked(report) if query not in report.memory)
+    for name, (query, value) in whole_holders(report).items():
+        beyond = _reach(counting[query], name, value)
+        gaps = (*(q for q, row in rows.items() if _gap(counting[q], row, name)), *lost)
+        lower, higher = (gaps, ()) if LEAST.get(name) is min else ((), gaps)
+        if name == "horizon":
+            higher = _unseen(report, query)
+        if name == BEYOND:  # not a number of its own
+            lower = higher = ()
+        yield Number(name, value, holder=query, lower=lower, higher=higher, beyond=beyond)
 
 
 def whole_holders(report: Report) -> dict[str, tuple[str, float]]:
@@ -48,9 +97,7 @@ def whole_holders(report: Report) -> dict[str, tuple[str, float]]:
     A query that hears nothing only because of what it feeds (MA114, MA115) does not count. Of two
     with the same number the one without a caveat is named.
     """
-    curves = telling(report.memory, baseline=report.settings.get("baseline", "zero"))
-    ordered = sorted(curves, key=lambda query: curves[query].status is not Status.OK)
-    rows = {query: curve_numbers(curves[query]) for query in ordered}
+    rows = {query: curve_numbers(curve) for query, curve in _counting(report).items()}
     told: dict[str, tuple[str, float]] = {}
     for name, least in LEAST.items():
         known = {q: float(value) for q, row in rows.items() if (value := row[name]) is not None}
@@ -62,3 +109,65 @@ def whole_holders(report: Report) -> dict[str, tuple[str, float]]:
         query = min(lags, key=lags.__getitem__)
         told |= {"horizon": (query, math.inf), BEYOND: (query, lags[query])}
     return told
+
+
+def _half_hidden(curve: Curve) -> bool:
+    """Whether half of the largest memory cannot be told from the floor."""
+    if curve.decay.kind in ("persistent", "growing"):
+        return False
+    _, values = _memory(curve)
+    return not len(values) or bool(values.max() / 2 < SIGNAL_OVER_FLOOR * curve.floor)
+
+
+def _memory(curve: Curve) -> tuple[np.ndarray, np.ndarray]:
+    """Lags and values without the present, where the verdict leaves it out."""
+    first = 1 if curve.decay.window is None else min(curve.decay.window[0], 1)
+    lags = np.asarray(curve.lags)[: len(curve.values)]
+    return lags[lags >= first], curve.values[lags >= first]
+
+
+def _counting(report: Report) -> dict[str, Curve]:
+    """The curves that the numbers of the model are made of, those without a caveat first."""
+    curves = telling(report.memory, baseline=report.settings.get("baseline", "zero"))
+    ordered = sorted(curves, key=lambda query: curves[query].status is not Status.OK)
+    return {query: curves[query] for query in ordered}
+
+
+def _gap(curve: Curve, row: Row, name: str) -> bool:
+    """Whether a query was asked for a number that it could not tell."""
+    if name == BEYOND or row[name] is not None:
+        return False
+    return name not in OF_A_KIND or curve.decay.kind in NO_KIND
+
+
+def _unseen(report: Report, query: str) -> tuple[str, ...]:
+    """The parts of a host whose horizon under a query was not seen."""
+    if report.subject.whole:
+        return ()
+    curves = {layer: own[query] for layer, own in report.layers.items() if query in own}
+    return tuple(layer for layer, c in curves.items() if curve_numbers(c)["horizon"] is None)
+
+
+def _layer(report: Report, query: str, curve: Curve) -> str:
+    """The part of a host that a curve of the model comes from."""
+    if report.subject.whole:
+        return ""
+    return next((layer for layer, own in report.layers.items() if own.get(query) == curve), "")
+
+
+def _reach(curve: Curve, name: str, value: float | None) -> float | None:
+    """How far was looked, where a number lies behind that."""
+    last = window(curve)
+    if value != math.inf or last is None:
+        return None
+    # A half-life counts from the top; what rests or grows has had none so far.
+    if name != "half_life" or curve.decay.kind in ("persistent", "growing"):
+        return float(last)
+    lags, values = _memory(curve)
+    return float(last - lags[int(np.argmax(values))])
+
+
+def _asked(report: Report) -> tuple[str, ...]:
+    """The queries that the settings list; a file may hold anything there."""
+    names = report.settings.get("queries")
+    return tuple(map(str, names)) if isinstance(names, list | tuple) else ()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from memaudit.results import SEVERITIES
+
 #: The callbacks of `memaudit.training` log under the same prefix.
 PREFIX = "memaudit/"
 
@@ -32,6 +34,18 @@ class Metric:
     def pattern(self) -> str:
         """The name as a reader of the documentation meets it."""
         return f"{self.name}/{self.inner}" if self.inner else self.name
+
+    def of(self, layer: list[str]) -> bool:
+        """Whether a number of a query is told of layers, if one is named."""
+        return not layer or self.name not in ("support", "confidence")
+
+    @property
+    def spelled(self) -> tuple[str, ...]:
+        """The pattern with every word that its capitals stand for."""
+        capitals = next((part for part in self.inner.split("/") if part.isupper()), "")
+        if not capitals:
+            return (self.pattern,)
+        return tuple(self.pattern.replace(capitals, word) for word in INNER[capitals])
 
 
 METRICS: tuple[Metric, ...] = (
@@ -77,6 +91,20 @@ METRICS: tuple[Metric, ...] = (
 )
 
 
+#: The words that stand for those in capitals; probes from outside may bring more of the last two.
+INNER: dict[str, tuple[str, ...]] = {
+    "LEVEL": SEVERITIES,
+    "NAME": (
+        *("responsive", "deterministic", "rows-independent", "linear", "continuous", "bounded"),
+        *("time-homogeneous", "causal", "regular"),
+    ),
+    "FORMAT": (
+        *("fp32", "tf32", "fp16", "bf16", "fp8-e4m3", "fp8-e4m3-scaled", "fp8-e5m2"),
+        *("int8", "int8-row", "int4", "int4-group"),
+    ),
+}
+
+
 def spoken(name: str) -> str:
     """A name as it is compared: `impulse/half_life`, `impulse.half-life` and longer ones alike."""
     plain = name.strip().removeprefix(PREFIX).removeprefix("memaudit.")
@@ -86,9 +114,11 @@ def spoken(name: str) -> str:
 def described(key: str, queries: tuple[str, ...]) -> Metric | None:
     """The metric behind a key of `report.metrics()`, or behind such a name by hand."""
     head, *rest = spoken(key).split(".")
+    if head == "findings" and (len(rest) != 1 or rest[0] not in SEVERITIES):
+        return None
     if rest and head in map(spoken, queries):
         head, *rest = rest
-        return next((m for m in METRICS if m.query and m.name == head), None)
+        return next((m for m in METRICS if m.query and m.name == head and m.of(rest)), None)
     for metric in METRICS:
         if metric.name != head:
             continue

@@ -156,6 +156,7 @@ def _modes(item: Spectrum) -> dict[str, Any]:
 def _memory(curves: Mapping[str, Curve]) -> dict[str, Any]:
     told: dict[str, Any] = {}
     for query, curve in curves.items():
-        numbers = {**curve_numbers(curve), "horizon": curve.horizon, "kind": curve.decay.kind}
+        seen = {"horizon": curve.horizon, "half_life": curve.half_life}
+        numbers = {**curve_numbers(curve), **seen, "kind": curve.decay.kind}
         told |= {f"{query}_{name}": numbers[name] for name in QUERY_COLUMNS}
     return told

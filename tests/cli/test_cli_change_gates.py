@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from memaudit.cli import main
-from memaudit.cli.change_gates import percent
+from memaudit.cli.shifts import percent
 from memaudit.results import Finding, Report
 from tests.cli.played import one_line
 from tests.findings.spectral_evidence import modes
@@ -171,7 +171,10 @@ def test_a_finding_whose_probe_did_not_run_hits_the_gate(gate, word):
         ("horizon<%", "which is no number"),
         ("horizon<-20%%", "which is no number"),
         ("horizon<", "wants NAME<NUMBER"),
-        ("new-", "knows no level or finding"),
+        ("new-", "--fail-on new- does not say what is new; give a level or a finding: new-warn"),
+        ("new- ", "does not say what is new"),
+        ("horizon<-٣%", "which is no number"),
+        ("findings.bogus>0", "knows no number 'findings.bogus'"),
         ("new-warnin", "did you mean warning"),
         ("horizon", "is a number, not a finding"),
     ],

@@ -89,13 +89,13 @@ def test_a_horizon_beyond_the_window_is_below_nothing_that_was_measured(run, sta
     assert "horizon = beyond 512" in one_line(err)
 
 
-def test_a_limit_where_nobody_looked_is_told(run, stage):
-    stage.answer = report(power_law())
+def test_a_limit_where_nobody_looked_hits_the_gate(run, stage):
+    stage.answer = report(power_law())  # a model, say, that takes no more than 513 steps
     code, _, err = run("--horizon", "1024", "--fail-on", "horizon<1024")
-    assert code == 0
+    assert code == 1
     assert one_line(err) == (
-        "memaudit: gate --fail-on horizon<1024 was not hit: horizon is beyond 512, "
-        "and nobody looked further; measure with --horizon 1024 or more"
+        "memaudit: gate --fail-on horizon<1024 was hit by horizon, which is beyond 512, "
+        "where nobody looked; measure with --horizon 1024 or more"
     )
 
 
@@ -111,7 +111,9 @@ def test_a_radius_beyond_every_move_is_infinite(run, stage):
     stage.answer = report(curve(), stability=replace(made, curves=made.curves[::-1]))
     words = ("--probe", "stability", "--fail-on")
     assert run(*words, "radius<0.5")[::2] == (0, "")
-    assert "radius is beyond 1, and nobody looked further" in run(*words, "radius<2")[2]
+    code, _, err = run(*words, "radius<2")
+    assert code == 1
+    assert one_line(err).endswith("was hit by radius, which is beyond 1, where nobody looked")
     assert "radius = beyond 1" in run(*words, "radius>2")[2]
 
 
@@ -157,6 +159,17 @@ def test_a_gate_beats_incomplete_and_the_errors_are_still_told(run, stage):
         (["horizon<nan"], "which is no number"),
         (["horizon<inf"], "which is no number"),
         (["horizon<1_000"], "which is no number"),
+        (["horizon<٣"], "compares with '٣', which is no number"),
+        (["horizon<\uff13"], "which is no number"),
+        (["findings.bogus>0"], "knows no number 'findings.bogus'; did you mean findings."),
+        (["findings.note.x>0"], "knows no number 'findings.note.x'"),
+        (["findings>0"], "knows no number 'findings'"),
+        (["assumptions.casual<1"], "did you mean assumptions.causal"),
+        (["impulse.support.cell<1"], "knows no number 'impulse.support.cell'"),
+        (
+            ["precision.bf17.reached>0", "--probe", "precision"],
+            "did you mean precision.bf16.reached",
+        ),
         (["horizon<<5"], "compares with '<5', which is no number"),
         (["1<horizon<5"], "no number"),
         (["horizon=5"], "has no operator; write =="),

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+import memaudit
 from memaudit.findings.judge import judge
 from memaudit.metrics import METRICS, PREFIX, described, measured, spoken, whole_holders
+from memaudit.metrics.names import INNER
 from memaudit.reports.html_page import HtmlPage
 from memaudit.reports.markdown import Markdown
 from memaudit.reports.overview import one_line
@@ -132,6 +135,13 @@ def test_the_smallest_margin_of_all_layers_is_that_of_the_model():
     assert found["memaudit/time_scale"] == pytest.approx(-1 / math.log(0.99))
 
 
+def test_a_layer_without_a_number_is_left_out():
+    broken = replace(modes(0.9), layer="broken", margin=math.nan)
+    found = measured(report(spectrum=(broken, modes(0.5))))
+    assert found["margin"] == 0.5
+    assert "margin/broken" not in found
+
+
 def test_two_layers_of_one_name_keep_their_numbers():
     found = report(spectrum=(modes(0.9), modes(0.5))).metrics()
     margins = sorted(v for k, v in found.items() if k.startswith("memaudit/margin/"))
@@ -235,6 +245,10 @@ def test_the_readme_has_every_name_and_no_other():
         ("precision.bf16.else", None),
         ("assumptions.causal", "assumptions"),
         ("findings", None),
+        ("findings.warning", "findings"),
+        ("findings.bogus", None),
+        ("findings.warning.cell", None),
+        ("impulse.confidence.cell", None),
         ("coverage.layer", None),
         ("impulse", None),
         ("impulse.margin", None),
@@ -244,6 +258,15 @@ def test_the_readme_has_every_name_and_no_other():
 def test_a_name_by_hand_is_understood(name, metric):
     found = described(name, ("heaviside", "impulse"))
     assert (None if found is None else found.name) == metric
+
+
+def test_the_words_of_names_are_those_that_the_probes_have():
+    from memaudit.numerics.rounding import FORMATS
+
+    assert INNER["FORMAT"] == tuple(FORMATS)
+    asked = {"queries": ["impulse"], "probes": ["assumptions"], "level": "quick", "horizon": 32}
+    made = memaudit.scan(memaudit.wrap(torch.nn.Tanh(), input_size=1), **asked)
+    assert INNER["NAME"] == tuple(item.name for item in made.assumptions)
 
 
 def test_dots_dashes_and_slashes_are_the_same():
