@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from memaudit.contracts import AbstractReportFormat
 from memaudit.errors import clean
-from memaudit.metrics import PREFIX, described, metrics
+from memaudit.metrics import described, named_numbers
 from memaudit.records import plain
 from memaudit.report_files import dumps
 from memaudit.results.report import SCHEMA
@@ -68,24 +69,15 @@ class LmEval(AbstractReportFormat):
 
 def _tasks(report: Report) -> dict[str, dict[str, float]]:
     """The numbers by task; those of single layers are in the JSON report."""
-    layers = {clean(layer) for layer in _layers(report)}
     tasks: dict[str, dict[str, float]] = {TASK: {}}
     tasks |= {_task(query): {} for query in report.memory}
-    for key, value in metrics(report).items():
-        name = key.removeprefix(PREFIX)
-        if any(name.endswith(f"/{layer}") for layer in layers):
+    for key, number in named_numbers(report):
+        if number.layer is not None or number.value is None or not math.isfinite(number.value):
             continue
-        query = next((q for q in report.memory if name.startswith(f"{clean(q)}/")), None)
-        if query is None:
-            tasks[TASK][name] = value
-        else:
-            tasks[_task(query)][name.removeprefix(f"{clean(query)}/")] = value
+        task = TASK if number.query is None else _task(number.query)
+        name = key if number.query is None else key.removeprefix(clean(f"{number.query}/"))
+        tasks[task][name] = float(number.value)
     return tasks
-
-
-def _layers(report: Report) -> list[str]:
-    records = (*report.spectrum, *report.closed_form, *report.gradient)
-    return [*report.layers, *(record.layer for record in records)]
 
 
 def _results(task: str, numbers: dict[str, float]) -> dict[str, Any]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from memaudit.reports.lm_eval import LmEval
 from memaudit.testing import sample_reports
+from memaudit.testing.moved_samples import precision
+from tests.findings.spectral_evidence import modes
 from tests.reports.handmade import curve, identity, power_law, report
 from tests.reports.samples_told import told
 
@@ -92,6 +95,19 @@ def test_numbers_of_layers_are_left_to_the_json_report():
     found = layout(told())["results"]["memaudit"]
     assert found["margin,none"] == 0.0
     assert not [name for name in found if name.startswith(("margin/", "gradient_over_weight/"))]
+
+
+@pytest.mark.parametrize("name", ["horizon", "relative_error", "note", "rate"])
+def test_a_layer_that_is_called_like_a_metric_hides_no_number(name):
+    plainly = report(curve(), precision=precision())
+    layers = {name: {"heaviside": curve(horizon=7)}}
+    spectrum = (replace(modes(0.9), layer=name), replace(modes(0.8), layer="x", where=name))
+    found = layout(report(curve(), precision=precision(), layers=layers, spectrum=spectrum))
+    for task, numbers in layout(plainly)["results"].items():
+        assert found["results"][task].items() >= numbers.items()
+    more = set(found["results"]["memaudit"]) - set(layout(plainly)["results"]["memaudit"])
+    own = {word.removesuffix(",none") for word in more if "_stderr" not in word}
+    assert own == {"margin", "time_scale"}
 
 
 @pytest.mark.parametrize("name", ["full", "layered", "deep", "moved", "partial", "empty"])
