@@ -23,10 +23,17 @@ class AbstractRule(ABC):
     code: ClassVar[str]
     name: ClassVar[str]
     severity: ClassVar[str]
+    #: The severity of its milder cases; "" where there are none.
+    milder: ClassVar[str] = ""
     #: What `memaudit explain` prints: why it matters and what to do, in a few sentences.
     explanation: ClassVar[str]
     #: The probes and queries without which it cannot tell; FAMILY for what one model never shows.
     needs: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def severities(cls) -> str:
+        """How grave a finding may be, in words: "error or warning"."""
+        return " or ".join(filter(None, (cls.severity, cls.milder)))
 
     @abstractmethod
     def check(self, report: Report) -> Iterable[Finding]:

@@ -23,6 +23,6 @@ def explain(
 
     del debug
     rule = rule_named(code)
-    title = f"{clean(rule.code)} {clean(rule.name)} ({clean(rule.severity)})"
+    title = f"{clean(rule.code)} {clean(rule.name)} ({clean(rule.severities())})"
     body = textwrap.fill(clean(rule.explanation, limit=5000), width=80)
     to_stdout(f"{title}\n\n{body}\n")

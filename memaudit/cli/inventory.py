@@ -107,7 +107,8 @@ def _read_summary(plugin: Plugin) -> str:
             words = dict(_literals(node))
             first = (ast.get_docstring(node) or "").partition("\n")[0]
             if "severity" in words:
-                return f"{words['name']} ({words['severity']}): {first}"
+                grave = " or ".join(words[key] for key in ("severity", "milder") if key in words)
+                return f"{words['name']} ({grave}): {first}"
             return words.get("summary", first)
     return (ast.get_docstring(tree) or "").partition("\n")[0]
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 LONGEST_LINE = 3000
 #: The width of text that is not read on a terminal.
 PLAIN_WIDTH = 80
+#: A table in fewer columns is a letter a line; a terminal that is narrower folds the lines itself.
+LEAST_WIDTH = 40
 INTERRUPTED = 130
 #: How our own signs are written where an encoding has none of them.
 SPELLED = str.maketrans({"→": "->", "…": "...", "²": "^2", "±": "+-", "·": "*", "β": "beta"})
@@ -97,12 +99,14 @@ def console() -> Console:
     from rich.console import Console
 
     terminal = sys.stdout.isatty()
-    return Console(
+    sheet = Console(
         file=sys.stdout,
         width=None if terminal else PLAIN_WIDTH,
         highlight=False,
         soft_wrap=False,
     )
+    sheet.width = max(sheet.width, LEAST_WIDTH)
+    return sheet
 
 
 def show(*renderables: RenderableType, on: Console | None = None) -> None:

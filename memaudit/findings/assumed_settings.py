@@ -33,5 +33,5 @@ class AssumedSettings(AbstractRule):
             return
         listed = "; ".join(f"{key}: {reason.split(' (')[0]}" for key, reason in assumed.items())
         count = "1 setting was" if len(assumed) == 1 else f"{len(assumed)} settings were"
-        advice = "see the assumed settings below, and set what is wrong with --set KEY=VALUE"
+        advice = "look at the assumed settings, and set what is wrong with --set KEY=VALUE"
         yield self.finding(f"{count} assumed: {listed}", advice)

@@ -24,6 +24,7 @@ class BeyondBoundary(AbstractRule):
     code: ClassVar[str] = "MA202"
     name: ClassVar[str] = "beyond-boundary"
     severity: ClassVar[str] = "error"
+    milder: ClassVar[str] = "warning"
     needs: ClassVar[tuple[str, ...]] = ("spectrum",)
     explanation: ClassVar[str] = (
         "An eigenvalue of one step of the recurrence has a modulus above 1 by more than rounding. "

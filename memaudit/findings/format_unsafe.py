@@ -26,6 +26,7 @@ class FormatUnsafe(AbstractRule):
     code: ClassVar[str] = "MA205"
     name: ClassVar[str] = "format-unsafe"
     severity: ClassVar[str] = "error"
+    milder: ClassVar[str] = "warning"
     needs: ClassVar[tuple[str, ...]] = ("precision",)
     explanation: ClassVar[str] = (
         "A number format is a move of the weights. A recurrence applies its weights at every step, "

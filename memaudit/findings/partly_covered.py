@@ -25,6 +25,7 @@ class PartlyCovered(AbstractRule):
     code: ClassVar[str] = "MA002"
     name: ClassVar[str] = "partly-covered"
     severity: ClassVar[str] = "warning"
+    milder: ClassVar[str] = "note"
     explanation: ClassVar[str] = (
         "The audited computation uses only a share of the parameters in the source; the rest was "
         "not run. That happens when a checkpoint holds layers whose wiring it does not state "

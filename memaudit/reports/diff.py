@@ -28,6 +28,10 @@ WIDTH = 80
 SHORT = 12
 WARNING = "The settings differ: curves may not be comparable."
 NOTHING = "no change"
+LEGEND = (
+    "In the tables the row -> tells what is different after; an empty cell in it is as before, "
+    "and - stands where a report has no value."
+)
 
 
 def diff_page(
@@ -120,7 +124,13 @@ def _circumstances(difference: Difference) -> list[RenderableType]:
     ]
     if versions:
         told.append(Text(f"Environment: {', '.join(versions)}.", style="dim"))
-    return told
+    return [*told, Text(LEGEND, style="dim")] if _two_rows(difference) else told
+
+
+def _two_rows(difference: Difference) -> bool:
+    """Whether a table has a second row for something, with cells that may be empty."""
+    changes = (change for section in SECTIONS for change in getattr(difference, section.field))
+    return any(change.changed and not change.came and not change.went for change in changes)
 
 
 def _findings(changes: tuple[Change, ...], *, verbose: bool) -> list[RenderableType]:

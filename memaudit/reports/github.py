@@ -46,7 +46,7 @@ def _lines(report: Report) -> Iterator[str]:
         if gate.hit:
             yield annotation("error", f"memaudit gate {gate.word}", f"hit by {gate.told}")
     for error in report.errors:
-        told = f"{error.get('message', '')}; {error.get('hint', '')}"
+        told = "; ".join(filter(None, (error.get("message", ""), error.get("hint", ""))))
         yield annotation("error", f"memaudit {error.get('code', '')}", told)
     if not report.complete:
         yield annotation("warning", "memaudit", PARTIAL)

@@ -57,7 +57,7 @@ def _audit(report: Report) -> Element:
     """Whether everything was measured: what went wrong is an error of the test itself."""
     case = _case("audit", "complete")
     for error in report.errors:
-        told = f"{error.get('message', '')}; {error.get('hint', '')}"
+        told = "; ".join(filter(None, (error.get("message", ""), error.get("hint", ""))))
         _outcome(case, "error", clean(error.get("code", "")), clean(told, limit=LONGEST))
     if not report.complete and not report.errors:
         _outcome(case, "error", "partial", PARTIAL)

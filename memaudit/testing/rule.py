@@ -19,6 +19,7 @@ def check_rule(rule: AbstractRule) -> None:
     kebab = bool(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.name))
     must(kebab, f"the name {rule.name!r} is not words with hyphens")
     must(rule.severity in SEVERITIES, f"the severity {rule.severity!r} is none of {SEVERITIES}")
+    must(rule.milder in ("", *SEVERITIES), f"milder is {rule.milder!r}, none of {SEVERITIES}")
     sentences = len(re.findall(r"[.!?](?=\s|$)", rule.explanation))
     must(sentences >= 3, f"the explanation has {sentences} sentences; three are the least")
     for report in sample_reports().values():
@@ -30,4 +31,6 @@ def check_rule(rule: AbstractRule) -> None:
             must(own == (rule.code, rule.name), f"check yields a finding {own}")
             grave = SEVERITIES.index(finding.severity) > SEVERITIES.index(rule.severity)
             must(not grave, f"a finding is graver ({finding.severity}) than its rule")
+            told = finding.severity in (rule.severity, rule.milder) or not ours
+            must(told, f"a finding is a {finding.severity}, and its rule does not say so")
             must(bool(finding.message and finding.advice), "a finding has no message or advice")

@@ -16,6 +16,11 @@ def test_a_code_and_a_name_explain_the_same_rule(word, capsys):
     assert max(len(line) for line in out.splitlines()) <= 80
 
 
+def test_a_finding_with_milder_cases_tells_both_severities(capsys):
+    assert main(["explain", "MA205"]) == 0
+    assert capsys.readouterr().out.startswith("MA205 format-unsafe (error or warning)\n")
+
+
 @pytest.mark.parametrize("code", registry.available("findings"))
 def test_every_finding_can_be_explained_in_full(code, capsys):
     assert main(["explain", code]) == 0

@@ -48,6 +48,14 @@ def test_the_summary_that_is_read_is_the_summary_of_the_class(kind):
         assert row.summary == registry.load(registry.find(kind, row.name)).summary
 
 
+def test_findings_are_listed_with_every_severity_that_they_have():
+    told = {row.name: row.summary for row in rows("findings")}
+    assert told["MA205"].startswith("format-unsafe (error or warning): ")
+    for code, summary in told.items():
+        rule = registry.load(registry.find("findings", code))
+        assert summary.startswith(f"{rule.name} ({rule.severities()}): ")
+
+
 def test_a_kind_and_a_wildcard_narrow_the_list(capsys):
     assert main(["list", "queries", "h*"]) == 0
     out = capsys.readouterr().out

@@ -21,6 +21,18 @@ def test_a_scan_prints_a_summary_of_80_columns_where_nobody_tells_the_width(run,
     assert out == plain_text(overview(report(curve())), width=80)
 
 
+@pytest.mark.parametrize("words", [[], ["-v"]], ids=["summary", "all"])
+def test_a_terminal_of_20_columns_is_written_on_as_one_of_40(run, monkeypatch, words):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    sheets = []
+    for columns in ("20", "40"):
+        monkeypatch.setenv("COLUMNS", columns)
+        sheets.append(re.sub(r"\x1b\[[\d;]*m", "", run(*words)[1]))
+    assert sheets[0] == sheets[1]
+    assert "heaviside" in sheets[0]
+    assert 30 < max(map(len, sheets[0].splitlines())) <= 40
+
+
 def test_forced_colours_in_a_log_change_no_letter(run, monkeypatch):
     plain = run()[1]
     monkeypatch.setenv("FORCE_COLOR", "1")

@@ -41,6 +41,9 @@ sha256  -          0123456789ab
 Settings
 3 facts unchanged
 
+In the tables the row -> tells what is different after; an empty cell in it is
+as before, and - stands where a report has no value.
+
 Memory
 query     decay       rate or exponent      half-life horizon largest ratio
 ───────────────────────────────────────────────────────────────────────────
@@ -74,6 +77,12 @@ def test_reports_that_tell_the_same_end_with_no_change():
     assert told.endswith("\nno change\n")
     assert "13 layers unchanged" in told
     assert "->" not in told
+
+
+def test_without_a_second_row_no_legend_explains_it():
+    told = page(BEFORE, replace(BEFORE, spectrum=LAYERS[:12]))
+    assert "layers.12 (only before)" in told
+    assert "an empty cell" not in told
 
 
 def test_verbose_shows_every_row():

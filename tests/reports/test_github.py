@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 
+from memaudit.findings.judge import judge
 from memaudit.reports.github import Github, annotation
-from tests.reports.handmade import report
+from tests.reports.handmade import curve, identity, report
 from tests.reports.samples_told import cut_short, told
 
 VERDICT = (
@@ -29,6 +33,20 @@ def test_what_went_wrong_is_an_error():
     lines = Github().render(cut_short()).splitlines()
     assert lines[0] == "::error title=memaudit E_MEMORY::no room; --quick"
     assert lines[1].startswith("::warning title=memaudit::PARTIAL REPORT: ")
+
+
+def test_no_advice_points_at_what_stands_below():
+    who = identity(assumed={"pool": "none (not stored in the file)"})
+    made = report(curve(), subject=who)
+    text = Github().render(replace(made, findings=tuple(judge(made))))
+    assert "MA003" in text
+    assert not re.search(r"\b(see|settings|table|listed) (below|above)\b", text)
+
+
+def test_an_error_without_a_hint_ends_where_it_ends():
+    error = {"code": "E_X", "stage": "load", "message": "no room", "hint": ""}
+    text = Github().render(replace(report(), errors=(error,)))
+    assert text.startswith("::error title=memaudit E_X::no room\n")
 
 
 def test_an_empty_report_is_a_verdict():
