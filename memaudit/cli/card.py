@@ -10,6 +10,7 @@ import typer
 
 from memaudit.cli import options
 from memaudit.cli.output import INTERRUPTED, say
+from memaudit.cli.parameters import flag, option
 from memaudit.errors import ArgumentError, MemauditError, SourceError, clean
 
 if TYPE_CHECKING:
@@ -28,25 +29,24 @@ Saved = Annotated[
 ]
 Dataset = Annotated[
     str,
-    typer.Option(
+    option(
         "--dataset",
         metavar="ORG/NAME",
-        envvar="MEMAUDIT_DATASET",
-        show_envvar=False,
         help="The benchmark of the hub that the numbers are filed under.",
     ),
 ]
 
 Force = Annotated[
     bool,
-    typer.Option(
+    flag(
         "--force",
-        metavar="",
-        envvar="MEMAUDIT_FORCE",
-        show_envvar=False,
         help="Write REPORT.json into the card even if it is about other weights than those of DIR.",
     ),
 ]
+Quiet = Annotated[
+    bool, flag("--quiet", "-q", help="Show no progress; one line says what was written.")
+]
+Verbose = Annotated[bool, flag("--verbose", "-v", help="Print the whole report, too.")]
 
 
 def card(
@@ -65,6 +65,8 @@ def card(
     allow_pickle: options.AllowPickle = False,
     quick: options.Quick = False,
     thorough: options.Thorough = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
     no_progress: options.NoProgress = False,
     debug: options.Debug = False,
 ) -> None:
@@ -74,8 +76,9 @@ def card(
     For a scan with other options, save it with scan --json and give the file.
     Exits: 0 written, 2 arguments, 3 source, 4 incomplete, 5 machine, 130 interrupted.
     """
-    from memaudit.cli.scanning import INCOMPLETE, checked_order, performed
+    from memaudit.cli.scanning import INCOMPLETE, checked_order, one_of, performed, show_report
 
+    voice = one_of({"quiet": quiet, "verbose": verbose})
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", dataset):
         raise ArgumentError(f"--dataset is {clean(dataset)!r}", hint="write it as org/name")
     _check_folder(folder)
@@ -102,11 +105,13 @@ def card(
             reports=(),
             fail_on=(),
         )
-        found, interrupted = performed(order, progress=not no_progress, debug=debug)
+        found, interrupted = performed(order, progress=not (no_progress or quiet), debug=debug)
         if interrupted:
             say("interrupted; the card was left as it was")
             raise typer.Exit(INTERRUPTED)
     _write(found, folder, dataset, note)
+    if voice == "verbose":
+        show_report(found, voice=voice)
     if not found.complete:
         say("the audit is incomplete, and the card says so")
         raise typer.Exit(INCOMPLETE)

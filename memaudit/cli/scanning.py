@@ -65,11 +65,11 @@ def checked_order(
     everything = {
         **parse_settings(settings),
         **arguments,
-        "level": _one_of(levels) or "standard",
+        "level": one_of(levels) or "standard",
         "queries": _known("queries", queries),
         "probes": _known("probes", probes),
     }
-    voice = _one_of(voices) or "summary"
+    voice = one_of(voices) or "summary"
     gates = parse_scan_gates(fail_on, _asked(everything))
     access = access_from(everything)
     parsed = parse_source(source, revision=arguments["revision"], access=access)
@@ -111,11 +111,12 @@ def _written(order: Order, report: Report) -> MemauditError | None:
     """Write every report, and show one unless stdout is taken."""
     failure = write_targets(order.targets, report)
     if all(target.path is not None for target in order.targets):
-        _show(report, voice=order.voice)
+        show_report(report, voice=order.voice)
     return failure
 
 
-def _show(report: Report, *, voice: str) -> None:
+def show_report(report: Report, *, voice: str) -> None:
+    """One line, a summary or all of it on stdout."""
     from memaudit.reports.overview import one_line, overview_for
     from memaudit.reports.terminal import Terminal, can_show_braille
 
@@ -162,7 +163,7 @@ def _asked(everything: Mapping[str, Any]) -> Asked:
     return Asked(**given, horizon=everything["horizon"])
 
 
-def _one_of(words: Mapping[str, bool]) -> str | None:
+def one_of(words: Mapping[str, bool]) -> str | None:
     """The one option of several that is given; two of them contradict each other."""
     asked = [f"--{name}" for name, wanted in words.items() if wanted]
     if len(asked) > 1:

@@ -12,6 +12,8 @@ import yaml
 from memaudit import faults
 from memaudit.cards import BEGIN, END
 from memaudit.errors import SourceError
+from memaudit.reports.terminal import Terminal
+from memaudit.results import Report
 from tests.cli.played import Interrupted, one_line
 from tests.cli.test_cli_diff import WRONG, places, sample
 from tests.reports.handmade import curve, identity, report
@@ -61,6 +63,17 @@ def test_without_a_report_the_folder_is_scanned(card, stage, folder):
     assert (call["horizon"], call["level"], call["queries"]) == (64, "quick", ("impulse",))
     assert call["offline"] is True
     assert "## Memory audit" in (folder / "README.md").read_text()
+
+
+def test_verbose_prints_the_report_and_quiet_no_progress(card, folder, saved):
+    code, out, err = card(folder, saved, "-v")
+    assert code == 0
+    assert out == Terminal().render(Report.load(saved))
+    assert one_line(err).endswith("were written; nothing was pushed")
+    code, out, err = card(folder, saved, "-q")
+    assert (code, out) == (0, "")
+    assert one_line(err).endswith("say so already")
+    assert card(folder, saved, "-q", "-v")[0] == 2
 
 
 def test_an_incomplete_audit_is_told_in_the_card(card, stage, folder):
