@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memaudit.cli.options import ChangedFailOn, Debug
-from memaudit.cli.output import console, show
+from memaudit.cli.output import console, readable, show, to_stdout
+from memaudit.cli.parameters import flag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,16 +24,8 @@ def diff(
     ],
     after: Annotated[Path, typer.Argument(metavar="AFTER.json", help="The later report.")],
     *,
-    verbose: Annotated[
-        bool,
-        typer.Option(
-            "--verbose",
-            metavar="",
-            envvar="MEMAUDIT_VERBOSE",
-            show_envvar=False,
-            help="Show what is unchanged, too.",
-        ),
-    ] = False,
+    quiet: Annotated[bool, flag("--quiet", "-q", help="Print one line, the verdict.")] = False,
+    verbose: Annotated[bool, flag("--verbose", "-v", help="Show what is unchanged, too.")] = False,
     fail_on: ChangedFailOn = None,
     html: Annotated[
         str | None,
@@ -53,13 +46,15 @@ def diff(
     from memaudit.cli.change_gates import parse_change_gates
     from memaudit.cli.gates import say_gates
     from memaudit.cli.pages import page_target
+    from memaudit.cli.scanning import one_of
     from memaudit.comparing import compare
     from memaudit.report_files import write_text
-    from memaudit.reports.diff import diff_page
+    from memaudit.reports.diff import diff_page, verdict_line
     from memaudit.reports.diff_html import diff_html
     from memaudit.reports.terminal import can_show_braille
 
     del debug
+    one_of({"quiet": quiet, "verbose": verbose})
     gates = parse_change_gates(fail_on or ())
     target = page_target(html, spared=(before, after))
     first, second = _report(before), _report(after)
@@ -77,7 +72,10 @@ def diff(
         drawn = diff_html(both, first, second, files=files, gates=results) if target else ""
     if target is not None:
         write_text(drawn, target)
-    show(page, on=sheet)
+    if quiet:
+        to_stdout(readable(f"{verdict_line(compare(first, second))}\n"))
+    else:
+        show(page, on=sheet)
     if say_gates(results):
         raise typer.Exit(1)
 

@@ -54,6 +54,25 @@ def test_the_changes_are_shown_and_the_exit_is_zero(diff, saved):
     assert out.endswith("changed: 1 of 1 queries, 1 of 1 layers\n")
 
 
+@pytest.mark.parametrize("option", ["--quiet", "-q"])
+def test_quiet_prints_the_verdict_in_one_line(diff, saved, option):
+    told = "changed: 1 of 1 queries, 1 of 1 layers\n"
+    assert diff(*saved, option) == (0, told, "")
+    code, out, err = diff(*saved, option, "--fail-on", "margin<-20%")
+    assert (code, out) == (1, told)
+    assert "gate --fail-on margin<-20% was hit" in err
+
+
+def test_short_and_long_verbose_are_one(diff, saved):
+    assert diff(*saved, "-v") == diff(*saved, "--verbose")
+
+
+def test_quiet_and_verbose_contradict_each_other(diff, saved):
+    code, out, err = diff(*saved, "-q", "-v")
+    assert (code, out) == (2, "")
+    assert "--quiet and --verbose contradict each other" in err
+
+
 def test_a_file_and_itself_have_no_change(diff, saved):
     code, out, err = diff(saved[0], saved[0])
     assert (code, err) == (0, "")
