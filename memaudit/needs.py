@@ -20,9 +20,10 @@ def field_of(probe: str) -> str:
 
 
 def queries_of(report: Report) -> tuple[str, ...]:
-    """The queries that have an answer; in a whole report that is every one that was asked."""
+    """The queries that have an answer; in a whole report that is every one that could be asked."""
     asked = _named(report, "queries") if report.complete else ()
-    return (*dict.fromkeys((*asked, *report.memory)),)
+    mute = [query for query, curve in report.memory.items() if not len(curve.values)]
+    return tuple(q for q in dict.fromkeys((*asked, *report.memory)) if q not in mute)
 
 
 def probes_of(report: Report) -> tuple[str, ...]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from memaudit import registry
 from memaudit.catalog import BUILT_IN, DEFAULT_PROBES, DEFAULT_QUERIES
 from memaudit.findings.judge import judge
 from memaudit.needs import field_of, lacking, probes_of, queries_of, unmet
-from memaudit.results import Report
+from memaudit.results import Report, Status
 from memaudit.rule import FAMILY, AbstractRule
 from memaudit.testing import check_rule, sample_reports
 from tests.findings.spectral_evidence import modes
@@ -115,3 +116,10 @@ def test_what_ran_is_read_from_a_report():
     assert unmet(rule("MA206"), cut) == "gradient was not asked for"
     odd = replace(whole, settings={"queries": 3, "probes": None})
     assert (queries_of(odd), probes_of(odd)) == (("heaviside",), ())
+
+
+def test_a_query_that_could_not_be_asked_tells_no_rule_anything():
+    none = curve("heaviside", values=np.zeros(0), status=Status.TOO_SHORT)
+    made = report(none, curve("impulse"), settings={"queries": ["heaviside", "impulse"]})
+    assert queries_of(made) == ("impulse",)
+    assert unmet(rule("MA101"), made) == "heaviside was not measured"
