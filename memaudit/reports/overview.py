@@ -37,6 +37,9 @@ AROUND = 3
 WIDEST = 120
 #: From this width on the table has all its columns.
 ROOMY = 78
+#: Below these widths its columns stand close together, and then without the half-life: words that
+#: are folded letter by letter cannot be read.
+CLOSE, SCARCE = 54, 50
 REST = "--verbose shows the rest; memaudit explain CODE"
 #: Findings that are told whatever the height is.
 LEAST = 3
@@ -168,10 +171,10 @@ def _table(report: Report, *, width: int, ascii_only: bool) -> list[Text | Table
     if not report.memory:
         return [Text("No curve was measured.")]
     roomy = width >= ROOMY
-    columns = ["query", "decay", "lags"] + (["rate or exponent"] if roomy else [])
-    made = table(
-        *columns, "half-life", "horizon", *(["floor"] if roomy else []), ascii_only=ascii_only
-    )
+    halves = width >= SCARCE
+    columns = ["query", "decay", "lags", *(["rate or exponent"] * roomy)]
+    columns += [*(["half-life"] * halves), "horizon", *(["floor"] * roomy)]
+    made = table(*columns, ascii_only=ascii_only, tight=width < CLOSE)
     for query, curve in report.memory.items():
         strength = [Text(wording.strength(curve))] if roomy else []
         made.add_row(
@@ -179,7 +182,7 @@ def _table(report: Report, *, width: int, ascii_only: bool) -> list[Text | Table
             coloured(clean(curve.decay.kind, limit=16)),
             Text(wording.window(curve)),
             *strength,
-            wording.half_life(curve),
+            *([wording.half_life(curve)] * halves),
             wording.horizon(curve),
             *([f"{curve.floor:.0e}"] if roomy else []),
         )

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from memaudit.contracts import AbstractReportFormat
 from memaudit.findings.judge import judge
+from memaudit.reports import wording
 from memaudit.reports.overview import SCREEN, one_line, overview, overview_for
 from memaudit.reports.plain_text import plain_text
 from memaudit.results import Finding, Status
@@ -66,6 +67,19 @@ def test_hostile_names_are_escaped_as_in_any_format(ascii_only):
             return shown(report, width=80, ascii_only=ascii_only)
 
     check_report_format(Summary())
+
+
+@pytest.mark.parametrize("width", [40, 46, 49, 50, 53, 54, 60, 77, 78])
+def test_no_word_of_the_table_is_folded(width):
+    kinds = [of_kind("undetermined", "heaviside"), power_law("reversed")]
+    lines = shown(report(*kinds), width=width).splitlines()
+    rows = {line.split()[0]: line.split() for line in lines if line.split()}
+    assert rows["heaviside"][1] == "undetermined"
+    assert rows["reversed"][1] == "polynomial"
+    assert rows["reversed"][2] == wording.window(power_law())
+    assert rows["query"][:3] == ["query", "decay", "lags"]
+    assert ("half-life" in rows["query"]) == (width >= 50)
+    assert "> 512" in " ".join(rows["reversed"])
 
 
 @pytest.mark.parametrize("lines", [24, 30, 40])
