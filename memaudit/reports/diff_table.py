@@ -57,7 +57,7 @@ def changes_table(
     ratios: bool = False,
     ascii_only: bool = False,
 ) -> Table:
-    """One row per change, and a second one with what is different now; an empty cell is as it was."""
+    """One row per change, and a second one with what differs now; an empty cell is as it was."""
     both = [change for change in changes if not change.came and not change.went]
     shown = [c for c in columns if c.always or any(differs(change, c) for change in both)]
     last = ["largest ratio"] if ratios else []
