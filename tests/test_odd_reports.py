@@ -50,6 +50,7 @@ def test_only_errors_of_memaudit_come_out(reports, name):
         ("stability.curves.0.betas", [], "numbers that belong together differ in count"),
         ("stability.curves.0.betas.0", -1.0, "the betas are no rising sizes"),
         ("stability.curves.0.betas.0", float("inf"), "infinity is written 'infinite', not inf"),
+        ("stability.scale", -1, "the scale, a norm, is negative"),
         ("stability.curves.0.weights", "x", "a list is expected, not str"),
         ("subject.coverage", None, "subject.coverage is NoneType, not a number"),
         ("subject.parameters", 10**400, "subject.parameters is int, not a whole number"),

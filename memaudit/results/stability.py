@@ -169,5 +169,7 @@ class Stability(Record):
         curves = tuple(PerturbationCurve.from_dict(item) for item in listed(data["curves"]))
         if not curves or not len(curves[0].betas):
             raise ValueError("E(beta) has no numbers")
+        if data["scale"] < 0:
+            raise ValueError("the scale, a norm, is negative")
         others = tuple(cls.from_dict(item) for item in listed(data.get("others", ())))
         return cls(**{**data, "curves": curves, "others": others})
