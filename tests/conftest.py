@@ -14,10 +14,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # The same examples every time: whoever wants to search further runs python -m tests.fuzz.
-settings.register_profile("repeatable", derandomize=True)
+# No example is timed: machines are noisy.
+settings.register_profile(
+    "repeatable",
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("repeatable")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"

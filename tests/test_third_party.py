@@ -28,7 +28,12 @@ def run(*words: str | Path, installed: list[Path], folder: Path) -> subprocess.C
     paths = [*map(str, installed), *filter(None, [kept.get("PYTHONPATH")])]
     return subprocess.run(
         [sys.executable, "-c", PROGRAM, *map(str, words)],
-        env={**kept, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
+        env={
+            **kept,
+            "PYTHONPATH": os.pathsep.join(paths),
+            "OMP_NUM_THREADS": "1",
+            "MEMAUDIT_NO_PROGRESS": "1",  # a slow machine would get lines of it in a log
+        },
         cwd=folder,
         capture_output=True,
         text=True,
