@@ -1,4 +1,4 @@
-"""What memaudit raises: one root, three children that differ in their exit code."""
+"""What memaudit raises: one root, four children that differ in their exit code."""
 
 from __future__ import annotations
 
@@ -108,3 +108,9 @@ class MachineError(MemauditError):
     """The machine failed: network, disk, memory, permission or a broken plugin."""
 
     exit_code = 5
+
+
+class InternalError(MemauditError):
+    """A bug of memaudit in one of several things to do: the others are done all the same."""
+
+    exit_code = 70

@@ -13,9 +13,11 @@ from memaudit.cli.output import console, readable, show, to_stdout
 from memaudit.cli.parameters import flag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from memaudit.results import Report
+    from memaudit.errors import MemauditError
+    from memaudit.results import GateResult, Report
+    from memaudit.results.difference import Difference
 
 
 def diff(
@@ -48,9 +50,7 @@ def diff(
     from memaudit.cli.pages import page_target
     from memaudit.cli.scanning import one_of
     from memaudit.comparing import compare
-    from memaudit.report_files import write_text
     from memaudit.reports.diff import diff_page, verdict_line
-    from memaudit.reports.diff_html import diff_html
     from memaudit.reports.terminal import can_show_braille
 
     del debug
@@ -58,26 +58,49 @@ def diff(
     gates = parse_change_gates(fail_on or ())
     target = page_target(html, spared=(before, after))
     first, second = _report(before), _report(after)
-    sheet = console()
+    sheet, files = console(), (str(before), str(after))
     with _readable(after):
+        both = compare(first, second)
         page = diff_page(
-            compare(first, second),
-            before=str(before),
-            after=str(after),
+            both,
+            before=files[0],
+            after=files[1],
             verbose=verbose,
             ascii_only=not can_show_braille(sheet),
         )
         results = [gate.compare(first, second) for gate in gates]
-        files, both = (str(before), str(after)), compare(first, second)
-        drawn = diff_html(both, first, second, files=files, gates=results) if target else ""
-    if target is not None:
-        write_text(drawn, target)
+    failure = None if target is None else _written(target, both, (first, second), files, results)
     if quiet:
-        to_stdout(readable(f"{verdict_line(compare(first, second))}\n"))
+        to_stdout(readable(f"{verdict_line(both)}\n"))
     else:
         show(page, on=sheet)
-    if say_gates(results):
+    hit = say_gates(results)
+    if failure is not None:
+        raise failure
+    if hit:
         raise typer.Exit(1)
+
+
+def _written(
+    target: Path,
+    difference: Difference,
+    reports: tuple[Report, Report],
+    files: tuple[str, str],
+    gates: Sequence[GateResult],
+) -> MemauditError | None:
+    """Write the page; what keeps it from being made or written does not silence the text."""
+    from memaudit.cli.rendering import rendering
+    from memaudit.errors import MemauditError
+    from memaudit.report_files import write_text
+    from memaudit.reports.diff_html import diff_html
+
+    try:
+        with rendering("the page", target):
+            drawn = diff_html(difference, *reports, files=files, gates=gates)
+        write_text(drawn, target)
+    except MemauditError as error:
+        return error
+    return None
 
 
 def _report(path: Path) -> Report:

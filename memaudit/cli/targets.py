@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from memaudit import registry
 from memaudit.cli.output import say, to_stdout
+from memaudit.cli.rendering import rendering
 from memaudit.errors import ArgumentError, MachineError, MemauditError, clean
 from memaudit.report_files import destination, temporary, write_text
 
@@ -110,7 +111,8 @@ def spare_model(path: Path, source: Path | None) -> None:
 
 
 def _deliver(target: Target, report: Report) -> None:
-    text = _rendered(target.form, report)
+    with rendering(f"the {target.form.name} report", target.path):
+        text = _rendered(target.form, report)
     if target.path is None:
         to_stdout(text)
         return

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from memaudit.errors import clean
 from memaudit.reports import wording
 from memaudit.reports.diff import WARNING, verdict_line
 from memaudit.reports.page.changes import changes_table, facts_table, finding_list
-from memaudit.reports.page.detail import DETAILS, MOST_BYTES
 from memaudit.reports.page.document import Document
+from memaudit.reports.page.fitting import fitted, listed
 from memaudit.reports.page.judged import gates_told
 from memaudit.reports.page.markup import Markup, joined, tag, text
-from memaudit.reports.page.overlay import layer_figures, memory_figures, stability_figure
+from memaudit.reports.page.overlay import (
+    exact_figures,
+    layer_figures,
+    memory_figures,
+    stability_figure,
+)
+from memaudit.reports.page.overlay_spectrum import spectrum_figure
 from memaudit.reports.page.section import Section, grid
 from memaudit.reports.page.verdict import hit_gates
 
@@ -37,13 +42,7 @@ def diff_html(
 
     `files` are where the reports were, `gates` what every `--fail-on` said of the two.
     """
-    page = ""
-    for place, detail in enumerate(DETAILS):
-        document = _document(difference, before, after, files, gates, detail)
-        page = replace(document, thinned=place > 0).render()
-        if len(page.encode()) <= MOST_BYTES:
-            break
-    return page
+    return fitted(lambda detail: _document(difference, before, after, files, gates, detail))
 
 
 def _document(
@@ -65,7 +64,7 @@ def _document(
     return Document(
         title=f"memaudit diff: {clean(before.subject.source, limit=100)}",
         header=_header(before, after, files),
-        verdict=_verdict(difference, before, after, gates),
+        verdict=_verdict(difference, before, after, gates, detail),
         sections=[section for section in sections if section is not None],
     )
 
@@ -83,10 +82,14 @@ def _header(before: Report, after: Report, files: tuple[str, str]) -> Markup:
 
 
 def _verdict(
-    difference: Difference, before: Report, after: Report, gates: Sequence[GateResult]
+    difference: Difference,
+    before: Report,
+    after: Report,
+    gates: Sequence[GateResult],
+    detail: Detail,
 ) -> Markup:
     shared = [query for query in before.memory if query in after.memory]
-    cards = [_card(query, before.memory[query], after.memory[query]) for query in shared]
+    cards = listed(shared, detail, lambda q: _card(q, before.memory[q], after.memory[q]))
     line = verdict_line(difference)
     return tag(
         "section",
@@ -106,13 +109,13 @@ def _card(query: str, before: Curve, after: Curve) -> Markup:
         "rate or exponent": (wording.strength(before), wording.strength(after)),
         "half-life": (wording.half_life(before), wording.half_life(after)),
     }
-    listed = [(tag("dt", name), tag("dd", _arrow(*pair))) for name, pair in rows.items()]
+    facts = [(tag("dt", name), tag("dd", _arrow(*pair))) for name, pair in rows.items()]
     horizons = wording.horizon(before), wording.horizon(after)
     return tag(
         "article",
         tag("h3", text(query, limit=60)),
         tag("p", tag("span", _arrow(*horizons), class_="big"), " steps to the horizon"),
-        tag("dl", listed),
+        tag("dl", facts),
         class_="card",
     )
 
@@ -149,11 +152,14 @@ def _weights(
 ) -> Section | None:
     names = ("spectrum", "stability", "precision", "gradient", "recall", "assumptions")
     tables = [changes_table(name, difference, detail) for name in names]
-    figure = stability_figure(before.stability, after.stability)
-    blocks = [*tables, None if figure is None else figure.markup()]
+    modes = spectrum_figure(before, after, detail)
+    moved = stability_figure(before.stability, after.stability)
+    exact = exact_figures(before, after, detail)
+    figures = [f.markup() for f in (modes, moved, *exact) if f is not None]
+    blocks = [*tables, grid(*figures, kind="grid two") if figures else None]
     if not any(blocks):
         return None
-    return Section("weights", "Weights and assumptions", "", blocks)
+    return Section("weights", "Weights and assumptions", "", blocks, bool(exact))
 
 
 def _findings(difference: Difference, detail: Detail) -> Section | None:

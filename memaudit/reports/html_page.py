@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from memaudit.contracts import AbstractReportFormat
 from memaudit.errors import clean
-from memaudit.reports.page.detail import DETAILS, MOST_BYTES
 from memaudit.reports.page.document import Document
+from memaudit.reports.page.fitting import fitted
 from memaudit.reports.page.gradient import gradient_section
 from memaudit.reports.page.judged import assumptions_section, findings_section, gates_section
 from memaudit.reports.page.layers import layers_section
@@ -44,21 +44,15 @@ class HtmlPage(AbstractReportFormat):
 
     def render(self, report: Report) -> str:
         """The page in the finest detail that fits."""
-        page = document(report, DETAILS[0]).render()
-        for detail in DETAILS[1:]:
-            if len(page.encode()) <= MOST_BYTES:
-                break
-            page = document(report, detail, thinned=True).render()
-        return page
+        return fitted(lambda detail: document(report, detail))
 
 
-def document(report: Report, detail: Detail, *, thinned: bool = False) -> Document:
+def document(report: Report, detail: Detail) -> Document:
     """The page of a report in that much detail."""
     made = [section(report, detail) for section in SECTIONS]
     return Document(
         title=f"memaudit: {clean(report.subject.source, limit=100)}",
-        header=header(report),
+        header=header(report, detail),
         verdict=verdict(report, detail),
         sections=[section for section in made if section is not None],
-        thinned=thinned,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memaudit.reports.html_page import HtmlPage
+from memaudit.reports.reproduction import command
 from tests.reports.handmade import report
 from tests.reports.handmade_page import LAYERS, everything
 
@@ -178,6 +179,14 @@ def test_the_axis_of_lags_is_switched_for_the_whole_section(visit, page):
     assert visited.chart(OVERVIEW, kind) == "log"
     assert visited.chart(CURVES, kind) == "value", "another section stays as it is"
     assert visited.errors == []
+
+
+def test_the_command_can_be_copied_as_it_is(visit, page):
+    visited = visit(page, width=390)
+    told = visited.page.locator("pre").evaluate(
+        "e => { getSelection().selectAllChildren(e); return String(getSelection()); }"
+    )
+    assert told == command(everything())
 
 
 def test_another_view_has_its_own_legend(visit, page):

@@ -82,3 +82,46 @@ def test_a_bad_place_for_the_page_is_refused(saved, tmp_path, monkeypatch, capsy
     assert main(["diff", "a.json", "b.json", "--html", file]) == 2
     assert told in one_line(capsys.readouterr().err)
     assert saved[0].read_bytes() == before
+
+
+def broken(*_args, **_more):
+    raise OverflowError("cannot convert float infinity to integer")
+
+
+def test_a_format_that_crashes_is_named_and_the_others_are_written(
+    run, stage, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(HtmlPage, "render", broken)
+    page, data, card = (tmp_path / name for name in ("x.html", "x.json", "x.md"))
+    code, out, err = run("--html", str(page), "--json", str(data), "--markdown", str(card))
+    assert code == 70
+    assert one_line(err) == (
+        f"memaudit: error[E_INTERNAL] {page}: the html report cannot be made: OverflowError: "
+        "cannot convert float infinity to integer; run again with --debug and report it"
+    )
+    assert out.startswith("memaudit demo:lstm"), "the summary is shown, too"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["x.json", "x.md"]
+
+
+def test_a_format_without_memory_is_the_machines_fault(run, stage, tmp_path, monkeypatch):
+    def greedy(*_args):
+        raise MemoryError
+
+    monkeypatch.setattr(HtmlPage, "render", greedy)
+    code, _, err = run("--html", str(tmp_path / "x.html"), "--json", str(tmp_path / "x.json"))
+    assert code == 5
+    assert "error[E_MEMORY]" in one_line(err)
+    assert (tmp_path / "x.json").is_file()
+
+
+def test_a_difference_whose_page_crashes_is_told_as_text_and_calls_no_report_damaged(
+    saved, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr("memaudit.reports.diff_html.diff_html", broken)
+    page = tmp_path / "diff.html"
+    assert main(["diff", *map(str, saved), "--html", str(page)]) == 70
+    out, err = capsys.readouterr()
+    assert out.startswith("memaudit diff")
+    assert one_line(err).startswith(f"memaudit: error[E_INTERNAL] {page}: the page cannot be made")
+    assert "damaged" not in err
+    assert not page.exists()

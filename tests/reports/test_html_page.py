@@ -14,10 +14,13 @@ import numpy as np
 import pytest
 
 from memaudit.data import page_file
+from memaudit.numerics.spectra import spectrum
 from memaudit.reports.html_page import HtmlPage
 from memaudit.reports.page.detail import MOST_BYTES
 from memaudit.reports.page.document import THINNED
-from tests.reports.handmade import curve, power_law, report
+from memaudit.reports.page.fitting import TOO_LARGE
+from memaudit.results import Gradient
+from tests.reports.handmade import curve, identity, power_law, report
 from tests.reports.handmade_page import LAYERS, MESSAGE, everything, modes
 
 #: Apache ECharts 6.1.0, dist/echarts.common.min.js of the npm package, unchanged.
@@ -136,7 +139,8 @@ def test_numbers_of_the_report_are_in_the_tables(text):
     made = everything()
     for value in (made.memory["heaviside"].values[41], made.memory["impulse"].median[7]):
         assert f">{value:.6g}<" in text
-    assert "memaudit scan demo:lstm --horizon 512 --seed 0" in text
+    told = re.sub("<.*?>", "", re.search("<pre.*?</pre>", text)[0])
+    assert told.startswith("memaudit scan demo:lstm --horizon 512 --seed 0")
 
 
 def test_same_report_same_page(text):
@@ -179,12 +183,15 @@ def test_names_cannot_end_the_data_of_a_plot():
         ("spectra", lambda: everything(spectrum=tuple(modes(f"l{k}") for k in range(3000)))),
         ("findings", lambda: everything(findings=everything().findings * 20_000)),
         ("queries", lambda: report(*(curve("q" * 300 + str(k)) for k in range(600)))),
+        ("notes", lambda: report(curve(), subject=identity(notes=("n" * 900,) * 20_000))),
+        ("errors", lambda: report(curve(), errors=({"message": "e" * 900},) * 20_000)),
+        ("formats", lambda: everything(precision=_many_formats(20_000))),
     ],
 )
 def test_a_page_never_has_more_than_five_megabytes(what, made):
     text = HtmlPage().render(made())
     assert len(text.encode()) <= MOST_BYTES
-    assert THINNED in text or "the JSON report" in text or what == "findings"
+    assert THINNED in text or "JSON report" in text or what == "findings"
 
 
 def test_a_table_that_shows_a_part_says_so(text):
@@ -204,3 +211,51 @@ def test_a_short_curve_is_told_whole():
 def _long(count: int):
     values = np.exp(-0.05 * np.arange(count) / count * 40)
     return curve(values=values, lags=np.arange(count), median=values)
+
+
+def _many_formats(count: int):
+    made = everything().precision
+    one = made.roundings[0]
+    return replace(made, roundings=tuple(replace(one, format=f"f{k}") for k in range(count)))
+
+
+def test_what_is_too_large_in_any_detail_is_left_out_and_says_so(monkeypatch):
+    whole = len(HtmlPage().render(report(curve())).encode())
+    monkeypatch.setattr("memaudit.reports.page.fitting.MOST_BYTES", whole)
+    text = HtmlPage().render(everything())
+    assert len(text.encode()) <= whole
+    assert TOO_LARGE in text
+    assert MESSAGE in text, "the verdict stays"
+
+
+def test_notes_and_errors_that_are_left_out_are_counted():
+    who = identity(notes=tuple(f"note {k}" for k in range(203)))
+    errors = tuple({"code": "E_X", "message": f"error {k}"} for k in range(201))
+    text = HtmlPage().render(report(curve(), subject=who, errors=errors))
+    assert re.findall(r">([\d,]+) more in the JSON report<", text) == ["1", "3"]
+    assert "note 199<" in text
+    assert "note 200<" not in text
+
+
+@pytest.mark.parametrize("most", [1.7e308, 1e-320])
+def test_numbers_at_the_ends_of_what_there_is_can_be_shown(most):
+    values = [most, 1j * most, most + 1j * most, 0.5]
+    far = spectrum(layer="a", cell="c", parameterization="p", at="rest", eigenvalues=values)
+    loud = curve(values=most * np.exp(-0.05 * np.arange(1, 513)))
+    text = HtmlPage().render(report(loud, spectrum=(far,)))
+    assert ("1 of 4 modes drawn" in text) == (most > 1)
+
+
+def test_a_layer_that_is_the_whole_part_is_named_once():
+    text = HtmlPage().render(report(curve(), spectrum=(replace(modes("cell"), where="cell"),)))
+    assert ">cell<" in text
+    assert "cell: cell" not in text
+
+
+def test_a_model_without_recurrent_weights_has_no_empty_table_of_gradients():
+    none = Gradient(
+        "model", "", "", (), "", None, (), "", "", note="no recurrent weights were found"
+    )
+    text = HtmlPage().render(report(curve(), gradient=(none,)))
+    assert "model: no recurrent weights were found" in text
+    assert "Largest ratio of gradient and weight" not in text

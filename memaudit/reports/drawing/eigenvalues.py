@@ -9,6 +9,7 @@ from matplotlib import colormaps
 from matplotlib.patches import Circle
 
 from memaudit.reports.drawing.label import label
+from memaudit.reports.placing import placed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +36,7 @@ def draw_eigenvalues(axes: Axes, spectra: tuple[Spectrum, ...]) -> None:
         farthest = max(farthest, float(np.abs(values).max(initial=0.0)))
         colour = f"C{place}" if len(spectra) <= NAMED else scale(place / (len(spectra) - 1))
         told = len(spectra) <= NAMED or place in (0, len(spectra) - 1)
-        where = f"{item.where}: {item.layer}" if item.where else item.layer
+        where = placed(item.where, item.layer)
         name = f"{label(where, limit=28)}, margin {item.margin:.1e}" if told else "_"
         axes.scatter(values.real, values.imag, s=14, color=colour, alpha=0.7, lw=0, label=name)
     edge = 1.08 * min(farthest, FARTHEST)

@@ -8,6 +8,7 @@ import numpy as np
 
 from memaudit.reports import wording
 from memaudit.reports.curve_plot import floor_is_drawn
+from memaudit.reports.drawing.bounds import within
 from memaudit.reports.drawing.label import label
 from memaudit.reports.page.curves import fit, heard, points
 from memaudit.reports.page.strokes import stroke
@@ -34,6 +35,7 @@ def draw_memory(axes: Axes, curves: Mapping[str, Curve]) -> None:
     axes.set_title("Memory by lag")
     axes.set_xlabel("lag (steps)")
     axes.set_ylabel("memory")
+    axes.set_yscale("log")  # first: on a straight axis the largest numbers have no room
     drawn = {query: curve for query, curve in curves.items() if heard(curve)}
     for place, (query, curve) in enumerate(drawn.items()):
         _draw(axes, query, curve, f"C{place % 10}", stroke(place, len(drawn)))
@@ -43,9 +45,9 @@ def draw_memory(axes: Axes, curves: Mapping[str, Curve]) -> None:
     if not drawn:
         axes.text(0.5, 0.5, "no curve to draw", ha="center", transform=axes.transAxes)
         return
-    levels = [level for curve in drawn.values() for level in heard(curve)]
-    floors = [c.floor for c in drawn.values() if floor_is_drawn(c) and c.floor > NEAR * min(levels)]
-    axes.set_yscale("log")
+    levels = [level for curve in drawn.values() for level in within(heard(curve)).tolist()]
+    shown = [float(within(c.floor)) for c in drawn.values() if floor_is_drawn(c)]
+    floors = [floor for floor in shown if floor > NEAR * min(levels)]
     axes.set_ylim(BELOW * min(*levels, *floors), ABOVE * max(levels))
     axes.set_xscale("symlog", linthresh=1, linscale=0.3)
     last = max(int(points(curve)[0][-1]) for curve in drawn.values())
@@ -61,16 +63,17 @@ def _draw(axes: Axes, query: str, curve: Curve, colour: str, drawn: Stroke) -> N
     strength = wording.strength(curve)
     told += "" if strength == wording.NOTHING else f", {strength}"
     told += f", horizon {wording.horizon(curve)}"
-    shown = np.where(values > 0, values, np.nan)
+    shown = within(values)
     few = "." if np.count_nonzero(values > curve.floor) < 3 else ""  # a line needs two points
     width, alpha = 0.8 * drawn.width, drawn.opacity
     axes.plot(lags, shown, color=colour, label=told, marker=few, lw=width, alpha=alpha)
     line = fit(curve)
     if line:
-        axes.plot(*zip(*line, strict=True), color="black", ls=(0, (4, 3)), lw=1.2, zorder=3)
+        fitted = [lag for lag, _ in line], within([height or 0.0 for _, height in line])
+        axes.plot(*fitted, color="black", ls=(0, (4, 3)), lw=1.2, zorder=3)
     if line and curve.decay.window is not None:
         axes.axvspan(*curve.decay.window, color=colour, alpha=0.06, lw=0)
     if curve.horizon is not None:
         axes.axvline(curve.horizon, color=colour, ls="-.", lw=1.0)
     if floor_is_drawn(curve):
-        axes.axhline(curve.floor, color=colour, ls=":", lw=1.0)
+        axes.axhline(float(within(curve.floor)), color=colour, ls=":", lw=1.0)

@@ -8,6 +8,7 @@ from memaudit.errors import clean
 from memaudit.reports.diff import both, sorted_findings
 from memaudit.reports.diff_sections import SECTIONS
 from memaudit.reports.diff_table import differs, named, two
+from memaudit.reports.page.fitting import more
 from memaudit.reports.page.markup import Markup, joined, tag, text
 from memaudit.reports.page.table import Table
 from memaudit.results import SEVERITIES
@@ -34,9 +35,9 @@ def changes_table(field: str, difference: Difference, detail: Detail) -> Markup 
         return tag("p", f"{caption}.", class_="aside")
     columns = [c for c in section.columns if c.always or any(differs(s, c) for s in shown)]
     rows = [_row(change, columns) for change in shown[: detail.items]]
-    more = f"; {len(shown) - detail.items} more changes" if len(shown) > detail.items else ""
+    rest = f"; {len(shown) - detail.items} more changes" if len(shown) > detail.items else ""
     heads = (section.noun, *(c.title for c in columns), "largest ratio")
-    return Table(caption + more, heads, rows).markup()
+    return Table(caption + rest, heads, rows).markup()
 
 
 def facts_table(title: str, change: Change, detail: Detail) -> Markup | None:
@@ -46,6 +47,8 @@ def facts_table(title: str, change: Change, detail: Detail) -> Markup | None:
         (clean(name).replace("_", " "), *both(name, before, after))
         for name in change.differing[: detail.items]
     ]
+    rest = len(change.differing) - len(rows)
+    title += f"; {rest:,} more in the JSON reports" if rest else ""
     return Table(title, ("fact", "before", "after"), rows).markup() if rows else None
 
 
@@ -56,6 +59,7 @@ def finding_list(changes: tuple[Change, ...], detail: Detail) -> list[Markup]:
     listed = [("came", c) for c in came] + [("went", c) for c in went]
     listed += [("stayed", c) for c in graded]
     made = [_finding(what, change) for what, change in listed[: detail.items]]
+    made += more(len(listed) - len(made))
     if stayed:
         codes = ", ".join(dict.fromkeys(clean(change.name) for change in stayed))
         made.append(tag("p", f"{len(stayed)} stayed: {text(codes, limit=400)}", class_="aside"))

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: An axis goes this far below the largest value at most, unless a curve is heard below that.
 DECADES = 18
+#: So few points are marked: between them nothing was measured.
+FEW = 80
 
 
 def points(curve: Curve) -> tuple[np.ndarray, np.ndarray]:
@@ -50,7 +52,8 @@ def shape(name: str, data: list[list[float]], hue: str, **more: Any) -> list[dic
         for k, point in enumerate(data)
         if heights[k] is None and point[1] is not None and heights[k + 2] is None
     ]
-    drawn_line = line(name, data, hue, **more)
+    seen = {"showSymbol": True, "symbolSize": 4} if len(data) <= FEW else {}
+    drawn_line = line(name, data, hue, **seen, **more)
     if not alone:
         return [drawn_line]
     dots = {"type": "scatter", "name": name, "id": f"aux alone {name}", "silent": True}

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from memaudit.errors import clean
 from memaudit.reports import wording
-from memaudit.reports.gradient_table import FORMS, number, place
+from memaudit.reports.gradient_table import FORMS, number
 from memaudit.reports.page.axes import axis, digits, option, powers
 from memaudit.reports.page.detail import partly, spread
 from memaudit.reports.page.figure import Figure, Key, View, unique
 from memaudit.reports.page.markup import Markup, notes
 from memaudit.reports.page.section import Section
 from memaudit.reports.page.table import Table
+from memaudit.reports.placing import placed
 
 if TYPE_CHECKING:
     from memaudit.reports.page.detail import Detail
@@ -34,8 +35,10 @@ def gradient_section(report: Report, detail: Detail) -> Section | None:
     if not items:
         return None
     kept = [items[k] for k in spread(len(items), detail.lines).tolist()]
-    named = dict(zip(unique(map(place, kept)), kept, strict=True))
-    blocks: list[Markup | None] = [_layers(named, partly(len(kept), len(items), "layers")).markup()]
+    named = dict(zip(unique(placed(g.where, g.layer) for g in kept), kept, strict=True))
+    known = any(item.reparams or item.current or item.own is not None for item in kept)
+    table = _layers(named, partly(len(kept), len(items), "layers"))
+    blocks: list[Markup | None] = [table.markup() if known else None]
     drawn = {name: item for name, item in named.items() if item.reparams}
     if drawn:
         blocks.append(_figure(drawn).markup())

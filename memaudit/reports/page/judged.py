@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from memaudit.errors import clean
 from memaudit.reports import wording
+from memaudit.reports.page.fitting import more
 from memaudit.reports.page.markup import Markup, tag, text
 from memaudit.reports.page.section import Section
 from memaudit.reports.page.table import Table
@@ -27,14 +28,15 @@ def findings_section(report: Report, detail: Detail) -> Section:
     """Every finding, the gravest first, by code."""
     ordered = sorted(report.findings, key=lambda f: -_grade(f))  # stable: codes stay together
     groups = [list(found) for _, found in groupby(ordered, key=lambda f: (f.code, f.severity))]
-    blocks = [_group(found, first=_is_first(groups, k)) for k, found in enumerate(groups)]
-    more = len(blocks) - detail.items
+    shown = groups[: detail.items]
+    blocks = [_group(found, first=_is_first(shown, k)) for k, found in enumerate(shown)]
+    rest = len(groups) - len(shown)
     lead = "What a person should know about these numbers, and what to do about it."
-    if more > 0:
-        lead += f" {more} more are in the JSON report."
+    if rest:
+        lead += f" {rest} more are in the JSON report."
     if not blocks:
         return Section("findings", "Findings", "none", [])
-    return Section("findings", "Findings", lead, blocks[: detail.items])
+    return Section("findings", "Findings", lead, blocks)
 
 
 def gates_section(report: Report, detail: Detail) -> Section | None:
@@ -51,7 +53,8 @@ def gates_told(gates: Sequence[GateResult], detail: Detail) -> Section | None:
     if not rows:
         return None
     table = Table("Gates", ("gate", "verdict", "by what"), rows, quiet=True)
-    return Section("gates", "Gates", "What --fail-on was asked to watch.", [table.markup()])
+    blocks = [table.markup(), *more(len(gates) - len(rows))]
+    return Section("gates", "Gates", "What --fail-on was asked to watch.", blocks)
 
 
 def assumptions_section(report: Report, detail: Detail) -> Section | None:
@@ -78,9 +81,9 @@ def assumptions_section(report: Report, detail: Detail) -> Section | None:
         "tolerance",
         "note",
     ]
-    more = len(report.assumptions) - detail.items
+    rest = len(report.assumptions) - detail.items
     lead = "Properties that the theory asks for, measured: a residual against a tolerance."
-    lead += f" {more} more rows are in the JSON report." if more > 0 else ""
+    lead += f" {rest} more rows are in the JSON report." if rest > 0 else ""
     table = Table("Assumptions of the theory", columns, rows, quiet=True)
     return Section("assumptions", "Assumptions", lead, [table.markup()])
 

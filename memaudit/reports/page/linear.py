@@ -15,6 +15,7 @@ from memaudit.reports.page.detail import outline, partly, spread
 from memaudit.reports.page.figure import Figure, Key, View, unique
 from memaudit.reports.page.section import Section
 from memaudit.reports.page.table import Table, number
+from memaudit.reports.placing import placed
 
 if TYPE_CHECKING:
     from memaudit.reports.page.detail import Detail
@@ -32,7 +33,7 @@ def linear_section(report: Report, detail: Detail) -> Section | None:
     if not items:
         return None
     kept = [items[k] for k in spread(len(items), detail.lines).tolist()]
-    labels = unique(f"{c.where}: {c.layer}" if c.where else c.layer for c in kept)
+    labels = unique(placed(c.where, c.layer) for c in kept)
     named = dict(zip(labels, kept, strict=True))
     rows = [(name, *_cells(item)) for name, item in named.items()]
     columns = ("linear layer", "exact memory", "horizon", "measured", "difference", "note")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from html import escape
 from typing import Any
 
@@ -19,6 +20,8 @@ LINES = frozenset(
         *("fieldset", "button", "option"),
     )
 )
+#: Numbers and short words, most of a page: there is nothing in them to clean or to escape.
+_PLAIN = re.compile(r"[A-Za-z0-9.+-]{1,40}")
 VOID = frozenset({"meta", "path", "line", "circle", "br"})
 
 
@@ -47,6 +50,8 @@ def joined(*children: object) -> Markup:
 
 def text(value: object, *, limit: int = LONGEST) -> Markup:
     """Foreign text: no control or bidirectional characters, no markup, not too long."""
+    if isinstance(value, str) and limit >= 40 and _PLAIN.fullmatch(value):
+        return Markup(value)
     return Markup(escape(clean(value, limit=limit), quote=True))
 
 
@@ -76,6 +81,8 @@ def _child(child: object) -> str:
 
 def _spaced(words: str) -> str:
     """Text beside an element keeps the space that parts them."""
+    if _PLAIN.fullmatch(words):
+        return words
     before, after = (" " if end.isspace() else "" for end in (words[:1], words[-1:]))
     return f"{before}{text(words)}{after}" if words.strip() else before
 

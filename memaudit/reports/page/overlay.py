@@ -8,6 +8,7 @@ import numpy as np
 
 from memaudit.errors import clean
 from memaudit.reports import wording
+from memaudit.reports.linear_layers import as_curves
 from memaudit.reports.page.axes import digits, line, mark, option, pairs, powers
 from memaudit.reports.page.curves import (
     counted,
@@ -22,6 +23,7 @@ from memaudit.reports.page.detail import spread
 from memaudit.reports.page.figure import Figure, Key, View
 from memaudit.reports.page.memory import DOTS, horizon_dot, said
 from memaudit.reports.page.table import Table, number
+from memaudit.reports.placing import placed
 from memaudit.results import Stability
 
 if TYPE_CHECKING:
@@ -63,6 +65,20 @@ def layer_figures(before: Report, after: Report, detail: Detail) -> list[Figure]
         if views:
             made.append(_curves_figure(f"{clean(query, limit=60)} by layer", views, detail))
     return made
+
+
+def exact_figures(before: Report, after: Report, detail: Detail) -> list[Figure]:
+    """One figure with a view per linear layer whose closed form both reports have."""
+    one, other = (
+        {placed(c.where, c.layer): c for c in report.closed_form} for report in (before, after)
+    )
+    both = [layer for layer in one if layer in other]
+    kept = [both[k] for k in spread(len(both), detail.lines).tolist()]
+    pairs_of: dict[str, Pair] = {
+        layer: (as_curves(one[layer])[0], as_curves(other[layer])[0]) for layer in kept
+    }
+    views = {layer: pair for layer, pair in pairs_of.items() if _seen(pair)}
+    return [_curves_figure("Closed form by layer", views, detail)] if views else []
 
 
 def stability_figure(before: Any, after: Any) -> Figure | None:

@@ -16,6 +16,7 @@ from memaudit.reports.page.section import Section
 from memaudit.reports.page.spectrum import depth
 from memaudit.reports.page.strokes import stroke
 from memaudit.reports.page.table import Table, number
+from memaudit.reports.placing import placed
 from memaudit.results import Recall
 
 if TYPE_CHECKING:
@@ -126,4 +127,4 @@ def _layers(layers: list[tuple[str, LinearRecall]]) -> Table:
 
 
 def _place(where: str, name: str) -> str:
-    return clean(f"{where}: {name}" if where and where != name else name)
+    return clean(placed(where, name))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,12 +11,14 @@ from memaudit.errors import clean
 from memaudit.numerics.predictions import predictions
 from memaudit.reports import wording
 from memaudit.reports.depth import steps
-from memaudit.reports.page.axes import axis, colour, depth_colour, digits, line, option, powers
+from memaudit.reports.page.axes import axis, colour, depth_colour, digits, option, powers
 from memaudit.reports.page.detail import partly, spread
 from memaudit.reports.page.figure import Figure, Key, View, unique
 from memaudit.reports.page.markup import Markup, notes, tag
+from memaudit.reports.page.plane import FARTHEST, circle, drawable, mode, plane, scale, size
 from memaudit.reports.page.section import Section, grid
 from memaudit.reports.page.table import Table, number
+from memaudit.reports.placing import placed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,8 +30,6 @@ LEAD = (
     "Eigenvalues of one step of every recurrent layer. Inside the unit circle a mode decays, on it "
     "it stays for ever, beyond it it grows; the margin is the distance of the slowest mode."
 )
-#: Points of a circle.
-ROUND = 181
 ALL = "all layers"
 
 
@@ -39,15 +39,15 @@ def spectrum_section(report: Report, detail: Detail) -> Section | None:
         return None
     spectra = report.spectrum
     kept = [spectra[k] for k in spread(len(spectra), detail.lines).tolist()]
-    labels = unique(f"{s.where}: {s.layer}" if s.where else s.layer for s in kept)
+    labels = unique(placed(s.where, s.layer) for s in kept)
     named = dict(zip(labels, kept, strict=True))
     more = partly(len(kept), len(spectra), "layers")
-    plane, scales = _plane(named, detail), _scales(named, detail)
+    modes, scales = _plane(named, detail), _scales(named, detail)
     noted = [clean(item.note, limit=600) for item in kept if item.note]
     blocks = [
         _layers(named, more).markup(),
         grid(
-            plane.markup(),
+            modes.markup(),
             tag("div", scales.markup(), notes(*noted), _predicted(report, detail), class_="column"),
             kind="grid two",
         ),
@@ -79,7 +79,7 @@ def _plane(named: dict[str, Spectrum], detail: Detail) -> Figure:
     if len(named) == 1:
         views = []
     for name, item in named.items():
-        clouds = {f"at {p.at}": p.eigenvalues for p in (item, *item.points)}
+        clouds = {f"at {p.at}": p.eigenvalues for p in (item, *item.points[: detail.lines])}
         views.append(_complex(name, clouds, [item], detail))
     tables = [_slowest(name, item, detail) for name, item in named.items()]
     return Figure(
@@ -103,34 +103,26 @@ def _complex(
     names = unique(clouds)
     share = max(detail.dots // max(len(clouds), 1), 1)
     margin = min(item.margin for item in listed)
-    values = [np.asarray(c).ravel() for c in clouds.values()]
-    size = max([1.0, *(float(np.abs(v).max()) for v in values if len(v))])
-    reach = 1.2 if size <= 1.15 else math.ceil(size * 11) / 10
-    series = [
-        _circle("unit circle", 1.0, "$ink", "solid"),
-        _circle("margin", 1 - margin, "$accent", "dashed"),
-    ]
-    keys = [Key("unit circle", "$ink"), Key("margin", "$accent", "dash")]
+    values = [drawable(cloud) for cloud in clouds.values()]
+    far = max([1.0, *(float(np.abs(v).max()) for v in values if len(v))])
+    series, keys = [], [Key("unit circle", "$ink")]
+    if abs(1 - margin) <= FARTHEST:
+        series.append(circle("margin", 1 - margin, "$accent", "dashed"))
+        keys.append(Key("margin", "$accent", "dash"))
     for k, (name, cloud) in enumerate(zip(names, values, strict=True)):
         hue = depth(k, len(names))
         slow = np.argsort(-np.abs(cloud), kind="stable")
-        points = [_mode(v) for v in cloud[slow[spread(len(cloud), share)]].tolist()]
+        points = [mode(v) for v in cloud[slow[spread(len(cloud), share)]].tolist()]
         style = {"color": hue, "opacity": 0.75}
         # Modes on top of each other are rings: what lies above is smaller.
-        size = round(6 + 4 * (1 - k / max(len(names) - 1, 1)), 1) if len(names) > 1 else 6
-        dotted = {"type": "scatter", "name": name, "data": points, "symbolSize": size, "z": 3}
+        wide = round(6 + 4 * (1 - k / max(len(names) - 1, 1)), 1) if len(names) > 1 else 6
+        dotted = {"type": "scatter", "name": name, "data": points, "symbolSize": wide, "z": 3}
         series.append({**dotted, "color": hue, "itemStyle": style})
         keys.append(Key(name, hue, "spot"))
-    across = axis("real part", gap=28, min=-reach, max=reach)
-    upward = axis("imaginary part", gap=40, min=-reach, max=reach)
-    for one in (across, upward):  # the ends of the axes are no round numbers
-        one["axisLabel"] |= {"showMinLabel": False, "showMaxLabel": False}
-    made = option(across, upward, series, item=True)
-    # Equal margins on both sides keep the circle round in a square.
-    made["grid"] = {"left": 58, "right": 16, "top": 16, "bottom": 58, "containLabel": False}
+    made = plane(far, series)
     tip = ("real", "imaginary", "|lambda|", "time scale")
     shown = sum(len(s["data"]) for s in series if s["type"] == "scatter")
-    part = shown, sum(map(len, values))
+    part = shown, sum(np.size(cloud) for cloud in clouds.values())
     return View(view, made, tuple(keys), tip, grid=True, drawn=part, noun="modes")
 
 
@@ -139,37 +131,20 @@ def depth(place: int, count: int) -> str:
     return depth_colour(place, count) if count > 6 else colour(place)
 
 
-def _circle(name: str, radius: float, hue: str, kind: str) -> dict[str, Any]:
-    turns = np.linspace(0.0, 2.0 * math.pi, ROUND)
-    points = [[digits(radius * math.cos(t)), digits(radius * math.sin(t))] for t in turns.tolist()]
-    style = {"width": 1.5, "type": kind}
-    return line(name, points, hue, lineStyle=style, id=f"aux {name}", silent=True)
-
-
-def _mode(value: complex) -> list[float | str]:
-    return [digits(value.real), digits(value.imag), digits(abs(value)), steps(_scale(value))]
-
-
-def _scale(value: complex) -> float:
-    """Steps until a mode has fallen to 1/e; infinite on the boundary and beyond."""
-    size = abs(value)
-    return math.inf if size >= 1.0 else 0.0 if size == 0.0 else -1.0 / math.log(size)
-
-
 def _scales(named: dict[str, Spectrum], detail: Detail) -> Figure:
     """One row per layer, a dot per mode, from fast to slow."""
     names = list(named)
     share = max(detail.dots // len(names), 1)
     dots, seen, endless, count = [], [1.0], 0, 0
     for row, item in enumerate(named.values()):
-        values = [_scale(v) for v in np.asarray(item.eigenvalues).ravel().tolist()]
+        values = [scale(v) for v in np.asarray(item.eigenvalues).ravel().tolist()]
         finite = np.sort(np.asarray([v for v in values if 0 < v < math.inf]))[::-1]
         endless += sum(map(math.isinf, values))
         count += len(finite)
-        for scale in finite[spread(len(finite), share)].tolist():
-            seen.append(max(scale, 1e-2))
-            told = f"{names[row]}: {steps(scale)} steps"
-            dots.append({"value": [digits(max(scale, 1e-2)), row], "told": told})
+        for slow in finite[spread(len(finite), share)].tolist():
+            seen.append(max(slow, 1e-2))
+            told = f"{names[row]}: {steps(slow)} steps"
+            dots.append({"value": [digits(max(slow, 1e-2)), row], "told": told})
     style = {"color": "$c1", "opacity": 0.45}
     modes = {"type": "scatter", "name": "modes", "data": dots, "symbolSize": 8}
     rows = axis("", gap=8, kind="category", data=names, inverse=True)
@@ -201,7 +176,7 @@ def _slowest(name: str, item: Spectrum, detail: Detail) -> Table:
     values = np.asarray(item.eigenvalues).ravel()
     slow = np.argsort(-np.abs(values), kind="stable")[: max(detail.rows // 4, 4)]
     rows = [
-        (str(k + 1), number(v.real), number(v.imag), number(abs(v)), steps(_scale(v)))
+        (str(k + 1), number(v.real), number(v.imag), number(size(v)), steps(scale(v)))
         for k, v in enumerate(values[slow].tolist())
     ]
     caption = f"{name}, at {clean(item.at, limit=60)}: slowest modes"

@@ -10,6 +10,7 @@ import numpy as np
 from memaudit.errors import clean
 from memaudit.reports import wording
 from memaudit.reports.page.axes import colour, digits, line, mark, option, pairs, powers
+from memaudit.reports.page.detail import partly
 from memaudit.reports.page.figure import Figure, Key, View, unique
 from memaudit.reports.page.markup import notes
 from memaudit.reports.page.section import Section
@@ -41,9 +42,9 @@ def stability_section(report: Report, detail: Detail) -> Section | None:
     rounded = (formats, *formats.others)[: detail.lines] if formats is not None else ()
     blocks: list[Markup | None] = []
     if item is not None:
-        blocks += [_radii(parts).markup(), _figure(parts, rounded).markup()]
+        blocks += [_radii(parts).markup(), _figure(parts, rounded, detail).markup()]
     if any(part.roundings for part in rounded):
-        blocks.append(_formats(rounded).markup())
+        blocks.append(_formats(rounded, detail).markup())
     blocks.append(notes(*(clean(p.note, limit=600) for p in (*parts, *rounded))))
     title = (
         "Stability and precision" if rounded and parts else "Precision" if rounded else "Stability"
@@ -68,7 +69,7 @@ def _radii(parts: tuple[Stability, ...]) -> Table:
     return Table("How far weights may move", columns, rows)
 
 
-def _figure(parts: tuple[Stability, ...], rounded: tuple[Precision, ...]) -> Figure:
+def _figure(parts: tuple[Stability, ...], rounded: tuple[Precision, ...], detail: Detail) -> Figure:
     """One view per part and ball."""
     views, tables = [], []
     for part in parts:
@@ -76,7 +77,7 @@ def _figure(parts: tuple[Stability, ...], rounded: tuple[Precision, ...]) -> Fig
         for ball in dict.fromkeys(c.ball for c in part.curves):
             curves = [c for c in part.curves if c.ball == ball]
             name = clean(f"{part.where}, {ball}" if part.where else f"{ball} ball", limit=60)
-            points = _points(same, ball)
+            points = _points(same, ball)[: detail.items]
             views.append(_view(name, part, curves, points))
             tables.append(_table(name, curves))
     first = parts[0]
@@ -166,10 +167,10 @@ def _table(name: str, curves: list[PerturbationCurve]) -> Table:
     return Table(f"E(beta), {name}", ("beta", *names), rows, dense=True)
 
 
-def _formats(parts: tuple[Precision, ...]) -> Table:
+def _formats(parts: tuple[Precision, ...], detail: Detail) -> Table:
     """One row per format; of a host that part which bears it worst."""
-    rows = []
-    for name in dict.fromkeys(r.format for p in parts for r in p.roundings):
+    rows, names = [], list(dict.fromkeys(r.format for p in parts for r in p.roundings))
+    for name in names[: detail.items]:
         where, worst = gravest(parts, name)
         word, _ = rounding_verdict(worst)
         verdict = f"{word}: {clean(where, limit=80)}" if where else word
@@ -185,7 +186,8 @@ def _formats(parts: tuple[Precision, ...]) -> Table:
             )
         )
     columns = ("format", "max-abs move", "spectral move", "error", "margin", "verdict", "note")
-    return Table("Number formats of the recurrent weights", columns, rows)
+    more = partly(len(rows), len(names), "formats")
+    return Table(f"Number formats of the recurrent weights{more}", columns, rows)
 
 
 def _percent(share: float) -> str:

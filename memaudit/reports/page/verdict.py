@@ -8,13 +8,14 @@ from memaudit.errors import clean
 from memaudit.reports import wording
 from memaudit.reports.headline import headline, remembered
 from memaudit.reports.page.axes import colour
+from memaudit.reports.page.fitting import listed, more
 from memaudit.reports.page.markup import Markup, joined, tag, text
 from memaudit.reports.page.sparkline import sparkline
 from memaudit.reports.summary import PARTIAL, percent
 from memaudit.results import SEVERITIES, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from memaudit.reports.page.detail import Detail
     from memaudit.results import Curve, Finding, GateResult, Report
@@ -31,7 +32,7 @@ MANNER = {
 }
 
 
-def header(report: Report) -> Markup:
+def header(report: Report, detail: Detail) -> Markup:
     """Name and facts of the model; a partial report says so first."""
     who = report.subject
     facts = {
@@ -42,38 +43,42 @@ def header(report: Report) -> Markup:
     chips = [tag("li", tag("b", name), " ", value) for name, value in facts.items()]
     return tag(
         "header",
-        alarm(report),
+        alarm(report, detail),
         tag("p", "memaudit report", class_="eyebrow"),
         tag("h1", text(who.source, limit=300)),
         tag("p", who.description, class_="model") if who.description else None,
         tag("ul", chips, class_="facts"),
-        [tag("p", note, class_="aside") for note in who.notes],
+        listed(who.notes, detail, lambda note: tag("p", note, class_="aside")),
         class_="hero",
     )
 
 
-def alarm(report: Report) -> Markup | None:
+def alarm(report: Report, detail: Detail) -> Markup | None:
     """What cut an audit short."""
     if report.complete and not report.errors:
         return None
     told = [tag("p", tag("strong", PARTIAL))] if not report.complete else []
-    for error in report.errors:
-        where = f" ({error['stage']})" if error.get("stage") else ""
-        hint = f"; {error['hint']}" if error.get("hint") else ""
-        fact = f"{error.get('code', '')}{where}: {error.get('message', '')}{hint}"
-        told.append(tag("p", fact))
+    told += listed(report.errors, detail, _error)
     return tag("div", told, class_="alarm", role="note")
+
+
+def _error(error: Mapping[str, str]) -> Markup:
+    where = f" ({error['stage']})" if error.get("stage") else ""
+    hint = f"; {error['hint']}" if error.get("hint") else ""
+    return tag("p", f"{error.get('code', '')}{where}: {error.get('message', '')}{hint}")
 
 
 def verdict(report: Report, detail: Detail) -> Markup:
     """One sentence, a card per query, and the worst findings."""
     curves = list(report.memory.items())[: detail.items]
     cards = [card(query, curve, colour(k)) for k, (query, curve) in enumerate(curves)]
+    rest = more(len(report.memory) - len(cards))
     return tag(
         "section",
         tag("h2", "Verdict", id="verdict-title", class_="quiet"),
         tag("p", sentence(report), class_="sentence"),
         tag("div", cards, class_="cards") if cards else None,
+        rest,
         hit_gates(report.gates),
         worst(report),
         id="verdict",
@@ -106,7 +111,7 @@ def card(query: str, curve: Curve, hue: str) -> Markup:
         rows[name] = f"{strength} {wording.interval(curve)}".strip()
     rows["window"] = f"lags {wording.window(curve)}".replace("lags -", wording.NOTHING)
     rows["confidence"] = wording.confidence(curve)
-    listed = [(tag("dt", key), tag("dd", value)) for key, value in rows.items()]
+    facts = [(tag("dt", key), tag("dd", value)) for key, value in rows.items()]
     status = None if curve.status is Status.OK else tag("p", curve.status.value, class_="aside")
     return tag(
         "article",
@@ -114,7 +119,7 @@ def card(query: str, curve: Curve, hue: str) -> Markup:
         tag("p", tag("span", _big(curve), class_="big"), " ", tag("span", _unit(curve))),
         tag("p", tag("span", text(curve.decay.kind), class_=f"kind {_mood(curve)}")),
         tag("div", sparkline(curve), class_=f"spark {hue.strip('$')}"),
-        tag("dl", listed),
+        tag("dl", facts),
         status,
         class_="card",
     )
@@ -133,7 +138,7 @@ def worst(report: Report) -> Markup:
     grave = ordered
     if len(ordered) > FEW:
         grave = ([f for f in ordered if f.severity != "note"] or ordered)[:WORST]
-    listed = [
+    told_worst = [
         tag(
             "li",
             tag("span", text(f.severity), class_=f"badge {_grade_name(f.severity)}"),
@@ -148,9 +153,9 @@ def worst(report: Report) -> Markup:
     ]
     title = tag("h3", ", ".join(counts))
     rest = len(ordered) - len(grave)
-    more = tag("a", f"{rest} more below", href="#findings") if rest else None
-    told = tag("p", more, class_="aside") if more else None
-    return tag("div", title, tag("ul", listed, class_="worst"), told, class_="found")
+    link = tag("a", f"{rest} more below", href="#findings") if rest else None
+    told = tag("p", link, class_="aside") if link else None
+    return tag("div", title, tag("ul", told_worst, class_="worst"), told, class_="found")
 
 
 def hit_gates(gates: Sequence[GateResult]) -> Markup | None:
@@ -158,10 +163,10 @@ def hit_gates(gates: Sequence[GateResult]) -> Markup | None:
     hit = [clean(gate.word, limit=60) for gate in gates if gate.hit]
     if not hit:
         return None
-    more = f" and {len(hit) - WORST} more" if len(hit) > WORST else ""
+    others = f" and {len(hit) - WORST} more" if len(hit) > WORST else ""
     noun = "gate was" if len(hit) == 1 else "gates were"
     link = tag("a", f"{len(hit)} {noun} hit", href="#gates")
-    return tag("p", link, f": {', '.join(hit[:WORST])}{more}", class_="notice")
+    return tag("p", link, f": {', '.join(hit[:WORST])}{others}", class_="notice")
 
 
 def _linked(finding: Finding) -> Markup:

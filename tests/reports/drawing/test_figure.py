@@ -166,3 +166,14 @@ def test_equal_curves_lie_in_bands_and_their_fit_is_black():
     assert [line.get_linewidth() for line in lines] == pytest.approx([5.4, 3.4, 1.4])
     fits = [line for line in figure.axes[0].lines if line.get_color() == "black"]
     assert len(fits) == 3
+
+
+@pytest.mark.parametrize("most", [1.7e308, 1e-320])
+def test_numbers_at_the_ends_of_what_there_is_are_drawn(most):
+    moved = sample_reports()["moved"].stability
+    errors = np.full(len(moved.curves[0].errors), most)
+    edge = replace(moved, scale=most, curves=(replace(moved.curves[0], errors=errors),))
+    loud = curve(values=most * np.exp(-0.05 * np.arange(1, 513)), floor=0.0)
+    wide = curve("impulse", values=np.geomspace(1e-300, 1.7e308, 512))
+    made = report(loud, wide, stability=edge, spectrum=(modes(),))
+    assert pixels(made.plot()).startswith(b"\x89PNG")

@@ -81,6 +81,12 @@ def test_a_point_alone_is_a_dot_since_no_line_goes_through_it():
     assert len(shape("a", [[0, 1.0], [1, 0.5]], "$c1")) == 1
 
 
+def test_few_points_are_marked_since_nothing_was_measured_between_them():
+    (few,) = shape("a", [[k, 1.0] for k in range(50)], "$c1")
+    (many,) = shape("a", [[k, 1.0] for k in range(512)], "$c1")
+    assert (few["showSymbol"], many["showSymbol"]) == (True, False)
+
+
 def test_a_card_shows_the_spike_too():
     values = np.full(COUNT, 1e-9)
     values[[0, 40_123]] = 1.0, 0.5
