@@ -57,8 +57,8 @@ def test_only_errors_of_memaudit_come_out(reports, name):
         ("subject.whole", 1, "subject.whole is int, not true or false"),
         ("errors", ["x"], "errors.0 is str, not an object"),
         ("errors", [{"code": 1}], "errors.0.code is int, not a text"),
-        ("memory.impulse.floor", float("inf"), "Out of range float values"),
-        ("memory.impulse.floor", float("nan"), "Out of range float values"),
+        ("memory.impulse.floor", float("inf"), "memory.impulse.floor is inf, which is not finite"),
+        ("memory.impulse.floor", float("nan"), "memory.impulse.floor is nan, which is not finite"),
         ("memory.impulse.horizon", 12.0, "memory.impulse.horizon is float, not a whole number"),
         ("memory.impulse.decay.rate", True, "memory.impulse.decay.rate is bool, not a number"),
         (

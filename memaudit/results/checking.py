@@ -61,6 +61,22 @@ def _check(value: Any, kind: Any, where: str) -> None:
         _must(_fits(value, kind), value, WORDS.get(kind) or str(kind.__name__), where)
 
 
+def check_numbers(data: Any, where: str = "the report") -> None:
+    """Refuse what strict JSON has no number for; writing it all to see would take much longer."""
+    if isinstance(data, dict | list | tuple):
+        kinds = set() if isinstance(data, dict) else set(map(type, data))
+        # Long lists hold one kind of number, and are seen in one go.
+        if kinds == {int} or (kinds == {float} and np.isfinite(np.asarray(data)).all()):
+            return
+        named = data.items() if isinstance(data, dict) else enumerate(data)
+        for name, item in named:
+            check_numbers(item, f"{where}.{name}".removeprefix("the report."))
+    elif isinstance(data, float) and not np.isfinite(data):
+        raise ValueError(f"{where} is {data}, which is not finite")
+    elif not isinstance(data, str | int | float | None):
+        raise TypeError(f"{where} is {type(data).__name__}, which no report holds")
+
+
 def _check_dict(value: Any, inner: tuple[Any, ...], where: str) -> None:
     _must(isinstance(value, dict), value, "an object", where)
     for key, item in dict(value).items():

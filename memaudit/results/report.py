@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
 
 from memaudit.records import Record
-from memaudit.results.checking import check_settings, check_types
+from memaudit.results.checking import check_numbers, check_settings, check_types
 from memaudit.results.closed_form import ClosedForm
 from memaudit.results.curve import Curve
 from memaudit.results.gate import GateResult
@@ -89,9 +88,7 @@ class Report(Record):
             report = cls._from_known(data)
             check_types(report)
             check_settings(report.settings)
-            # A number that no report file holds was never measured. In one go: with an indent
-            # a report of many megabytes takes a minute.
-            json.dumps(report.to_dict(), allow_nan=False)
+            check_numbers(report.to_dict())  # what no report file holds was never measured
         return report
 
     @classmethod

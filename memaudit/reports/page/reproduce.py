@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from memaudit.errors import clean
-from memaudit.reports.page.markup import Markup, tag
+from memaudit.reports.page.markup import tag
 from memaudit.reports.page.section import Section, grid
 from memaudit.reports.page.table import Table
 from memaudit.reports.reproduction import command
@@ -38,19 +38,11 @@ def reproduce_section(report: Report, detail: Detail) -> Section:
         _pairs("Time", times, detail),
     ]
     blocks = [
-        _command(report),
+        tag("pre", tag("code", command(report)), tabindex="0", aria_label="Command line"),
         grid(*(table.markup() for table in tables if table is not None)),
     ]
     lead = "With the same seed on the same machine this gives the same numbers."
     return Section("reproduce", "Reproduce", lead, blocks)
-
-
-def _command(report: Report) -> Markup:
-    """The command; it is wrapped between its options, not inside of them."""
-    words = command(report).split(" --")
-    parts = [words[0], *(f"--{word}" for word in words[1:])]
-    told = [(" " if k else None, tag("span", part)) for k, part in enumerate(parts)]
-    return tag("pre", tag("code", told), tabindex="0", aria_label="Command line")
 
 
 def _pairs(title: str, facts: Mapping[str, Any], detail: Detail) -> Table | None:
