@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memaudit.comparing.matching import Told, changes
-from memaudit.reports import wording
+from memaudit.numerics.sight import Sight, sight
 from memaudit.results.difference import SAME, Apart, Change
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def apart(before: Curve, after: Curve) -> Apart | None:
 def _horizon(curve: Curve) -> int | str:
     if curve.horizon is not None:
         return curve.horizon
-    word = wording.horizon(curve)
-    known = {wording.NOTHING: "none", wording.UNKNOWN: "hidden by the floor"}
-    return known.get(word, word.replace("> ", "beyond "))
+    seen = sight(curve)
+    if seen is Sight.BEYOND:
+        return f"beyond {int(curve.lags[-1])}"
+    return "none" if seen is Sight.NONE else "hidden by the floor"

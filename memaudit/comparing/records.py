@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from memaudit.comparing.matching import Told
 from memaudit.numerics.format_harm import harms
-from memaudit.reports import wording
 from memaudit.results import Precision, Recall, Report, Stability
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ def _read(item: Decoding) -> dict[str, Any]:
 def _assumptions(report: Report) -> Iterator[Told]:
     for item in report.assumptions:
         # Residuals of what holds are rounding, which no two machines share.
-        facts = {"verdict": wording.verdict(item)}
+        facts = {"verdict": item.verdict}
         if item.holds is False:
             facts["residual"] = item.residual  # type: ignore[assignment]
         yield Told(item.name, item.where, facts)

@@ -10,7 +10,7 @@ import numpy as np
 from memaudit.metrics.number import Number
 from memaudit.numerics.deaf import telling
 from memaudit.numerics.envelope import SIGNAL_OVER_FLOOR
-from memaudit.reports import wording
+from memaudit.numerics.sight import UNREAD, Sight, remembered, sight
 from memaudit.results import Status
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ NO_KIND = ("undetermined", "memoryless")
 def curve_numbers(curve: Curve) -> dict[str, float | None]:
     """The numbers of one curve; what lies beyond the window is infinite, what is unseen None."""
     decay, last = curve.decay, window(curve)
-    beyond = last is not None and wording.horizon(curve).startswith(">")
+    beyond = last is not None and sight(curve) is Sight.BEYOND
     unhalved = last is not None and curve.half_life is None and not _half_hidden(curve)
     return {
         "horizon": math.inf if beyond else curve.horizon,
@@ -50,7 +50,7 @@ def curve_numbers(curve: Curve) -> dict[str, float | None]:
 
 def window(curve: Curve) -> int | None:
     """The last lag of a curve in which memory was seen, None where there was none to see."""
-    seen = curve.status not in wording.UNREAD and curve.decay.kind != "memoryless"
+    seen = curve.status not in UNREAD and curve.decay.kind != "memoryless"
     return int(curve.lags[-1]) if seen and len(curve.lags) else None
 
 
@@ -115,15 +115,8 @@ def _half_hidden(curve: Curve) -> bool:
     """Whether half of the largest memory cannot be told from the floor."""
     if curve.decay.kind in ("persistent", "growing"):
         return False
-    _, values = _memory(curve)
+    _, values = remembered(curve)
     return not len(values) or bool(values.max() / 2 < SIGNAL_OVER_FLOOR * curve.floor)
-
-
-def _memory(curve: Curve) -> tuple[np.ndarray, np.ndarray]:
-    """Lags and values without the present, where the verdict leaves it out."""
-    first = 1 if curve.decay.window is None else min(curve.decay.window[0], 1)
-    lags = np.asarray(curve.lags)[: len(curve.values)]
-    return lags[lags >= first], curve.values[lags >= first]
 
 
 def _counting(report: Report) -> dict[str, Curve]:
@@ -163,7 +156,7 @@ def _reach(curve: Curve, name: str, value: float | None) -> float | None:
     # A half-life counts from the top; what rests or grows has had none so far.
     if name != "half_life" or curve.decay.kind in ("persistent", "growing"):
         return float(last)
-    lags, values = _memory(curve)
+    lags, values = remembered(curve)
     return float(last - lags[int(np.argmax(values))])
 
 

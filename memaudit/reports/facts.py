@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from memaudit.errors import clean
 from memaudit.numerics.reach import longest_layers
-from memaudit.reports import wording
 from memaudit.reports.depth import steps
 from memaudit.reports.linear_layers import difference
 from memaudit.reports.precision_table import gravest, rounding_verdict
@@ -93,7 +92,7 @@ def _precision(precision: Precision) -> str:
 def _assumptions(report: Report) -> str:
     said: dict[str, list[str]] = {}
     for item in report.assumptions:
-        said.setdefault(wording.verdict(item), []).append(clean(item.name, limit=NAME))
+        said.setdefault(item.verdict, []).append(clean(item.name, limit=NAME))
     held = said.pop("holds", [])
     told = [f"{len(held)} hold{'s' * (len(held) == 1)}"] if held else []
     for verdict, names in said.items():

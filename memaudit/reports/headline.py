@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from memaudit.metrics.curves import whole_holders
 from memaudit.numerics.deaf import telling
 from memaudit.numerics.reach import reach
+from memaudit.numerics.sight import UNREAD
 from memaudit.reports import wording
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Headline:
 def headline(report: Report) -> Headline | None:
     """What stands first in every report; None when no curve could be judged."""
     curves = telling(report.memory, baseline=report.settings.get("baseline", "zero"))
-    known = {q: c for q, c in curves.items() if c.status not in wording.UNREAD}
+    known = {q: c for q, c in curves.items() if c.status not in UNREAD}
     if not known:
         return None
     held = whole_holders(report).get("horizon")

@@ -113,7 +113,7 @@ def assumptions_table(assumptions: tuple[Assumption, ...], *, ascii_only: bool) 
         made.add_row(
             *place,
             Text(clean(item.name)),
-            coloured(wording.verdict(item)),
+            coloured(item.verdict),
             wording.number(item.residual),
             wording.number(item.tolerance),
             Text(clean(item.note)),

@@ -5,24 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from memaudit.numerics.envelope import SIGNAL_OVER_FLOOR
-from memaudit.results import Status
+from memaudit.numerics.sight import Sight, sight
 
 if TYPE_CHECKING:
-    from memaudit.results import Assumption, Curve
+    from memaudit.results import Curve
 
 NOTHING = "-"
 UNKNOWN = "?"
 HIDDEN = "the floor hides the horizon"
-#: With these the window ended before anything could be said about the horizon.
-UNREAD = (
-    *(Status.NOT_MEASURED, Status.BELOW_FLOOR, Status.TOO_FEW_LAGS),
-    *(Status.NO_TOKENS, Status.NO_TOKENIZER, Status.UNKNOWN_TEXT, Status.TOO_SHORT),
-)
-#: These have no horizon, whatever the floor is.
-ENDLESS = ("memoryless", "persistent", "growing")
 
 
 def strength(curve: Curve) -> str:
@@ -56,24 +46,15 @@ def half_life(curve: Curve) -> str:
 
 def horizon(curve: Curve) -> str:
     """The horizon, or that it lies beyond the last lag, `> 512`, or that nobody can see it, `?`."""
-    if curve.horizon is not None:
-        return str(curve.horizon)
-    if curve.status in UNREAD or curve.decay.kind == "memoryless" or not len(curve.lags):
-        return NOTHING
-    return UNKNOWN if hidden(curve) else f"> {int(curve.lags[-1])}"
-
-
-def hidden(curve: Curve) -> bool:
-    """Whether the curve sinks into its floor before it has fallen to epsilon.
-
-    Lag 0 counts only where the verdict does: with an impulse it is the present, not memory.
-    """
-    first = 1 if curve.decay.window is None else min(curve.decay.window[0], 1)
-    values = curve.values[np.asarray(curve.lags)[: len(curve.values)] >= first]
-    if curve.horizon is not None or curve.decay.kind in ENDLESS or not len(values):
-        return False
-    heard = SIGNAL_OVER_FLOOR * curve.floor
-    return bool(curve.epsilon * values.max() < heard and values[-1] <= heard)
+    match sight(curve):
+        case Sight.INSIDE:
+            return str(curve.horizon)
+        case Sight.BEYOND:
+            return f"> {int(curve.lags[-1])}"
+        case Sight.HIDDEN:
+            return UNKNOWN
+        case Sight.NONE:
+            return NOTHING
 
 
 def confidence(curve: Curve) -> str:
@@ -94,11 +75,6 @@ def probes(curve: Curve, *, narrow: bool = False) -> str:
     if curve.holder is None:
         return f"{curve.probes}, lower{gap}bound"
     return f"{curve.probes}, sup at{gap}|x| {curve.holder:.3g}"
-
-
-def verdict(assumption: Assumption) -> str:
-    """Whether an assumption holds."""
-    return {True: "holds", False: "fails", None: "not measured"}[assumption.holds]
 
 
 def number(value: float | None) -> str:

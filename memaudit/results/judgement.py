@@ -23,6 +23,11 @@ class Assumption(Record):
     note: str = ""
     where: str = ""
 
+    @property
+    def verdict(self) -> str:
+        """Whether it holds, in a word."""
+        return {True: "holds", False: "fails", None: "not measured"}[self.holds]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Finding(Record):

@@ -66,7 +66,7 @@ def assumptions_section(report: Report, detail: Detail) -> Section | None:
         (
             clean(item.name),
             *([clean(item.where)] if places else []),
-            _mark(wording.verdict(item)),
+            _mark(item.verdict),
             wording.number(item.residual),
             wording.number(item.tolerance),
             clean(item.note),
