@@ -11,6 +11,7 @@ from rich.text import Text
 from memaudit.errors import clean
 from memaudit.numerics.reach import longest_layers
 from memaudit.reports import wording
+from memaudit.reports.placing import placed
 from memaudit.reports.tables import COLOURS, table
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def spectrum_table(spectra: tuple[Spectrum, ...], *, ascii_only: bool) -> Table:
     columns += ["Lyapunov"] if followed else []
     made = table(*columns, ascii_only=ascii_only)
     for item in spectra:
-        place = f"{item.where}: {item.layer}" if item.where else item.layer
+        place = placed(item.where, item.layer)
         row = [clean(place), clean(item.cell), clean(item.parameterization), str(item.count)]
         row += [f"{item.margin:.2e}", steps(item.time_scale)]
         row += [_range(item)] if over_data else []

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from memaudit.errors import clean
 from memaudit.reports import wording
+from memaudit.reports.placing import placed
 from memaudit.reports.tables import table
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def differs(change: Change, item: Column) -> bool:
 
 def named(change: Change) -> str:
     """What changed, behind the layer or part that it belongs to."""
-    name = clean(f"{change.where}: {change.name}" if change.where else change.name)
+    name = clean(placed(change.where, change.name))
     if change.came or change.went:
         return f"{name} ({ONLY['came' if change.came else 'went']})"
     return name

@@ -8,6 +8,7 @@ from memaudit.errors import clean
 from memaudit.numerics.reach import longest_layers
 from memaudit.reports.depth import steps
 from memaudit.reports.linear_layers import difference
+from memaudit.reports.placing import placed
 from memaudit.reports.precision_table import gravest, rounding_verdict
 from memaudit.reports.stability_table import radius
 from memaudit.results import Precision, Recall, Stability
@@ -53,7 +54,7 @@ def _spectrum(report: Report) -> str:
     if not report.spectrum:
         return ""
     item = min(report.spectrum, key=lambda one: one.margin)
-    where = f"{item.where}: {item.layer}" if item.where else item.layer
+    where = placed(item.where, item.layer)
     more = f", nearest to the edge of {len(report.spectrum)}" if len(report.spectrum) > 1 else ""
     told = f"margin {item.margin:.2e}, time scale {steps(item.time_scale)} steps"
     return f"{told} ({clean(where, limit=NAME)}{more})"

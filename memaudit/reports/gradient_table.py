@@ -10,6 +10,7 @@ from rich.text import Text
 
 from memaudit.errors import clean
 from memaudit.reports import wording
+from memaudit.reports.placing import placed
 from memaudit.reports.tables import table
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def worst(items: tuple[Gradient, ...]) -> Gradient | None:
 
 def place(item: Gradient) -> str:
     """The layer, behind the part of a host that it belongs to."""
-    return clean(f"{item.where}: {item.layer}" if item.where else item.layer)
+    return clean(placed(item.where, item.layer))
 
 
 def number(value: float) -> str:

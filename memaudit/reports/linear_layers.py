@@ -10,6 +10,7 @@ from rich.text import Text
 
 from memaudit.errors import clean
 from memaudit.reports import wording
+from memaudit.reports.placing import placed
 from memaudit.reports.tables import COLOURS, table
 from memaudit.results import Curve
 
@@ -56,7 +57,7 @@ def _first(pair: tuple[str, ClosedForm]) -> str:
 
 def _names(alike: list[ClosedForm]) -> str:
     first = alike[0]
-    place = clean(f"{first.where}: {first.layer}" if first.where else first.layer)
+    place = clean(placed(first.where, first.layer))
     return place if len(alike) == 1 else f"{place} and {len(alike) - 1} more"
 
 

@@ -11,6 +11,7 @@ from memaudit.errors import clean
 from memaudit.reports import wording
 from memaudit.reports.headline import headline, remembered
 from memaudit.reports.markdown_text import escaped, paragraph, table
+from memaudit.reports.placing import placed
 from memaudit.reports.reproduction import command
 from memaudit.reports.summary import PARTIAL, percent
 from memaudit.results import Precision, Recall, Stability, Status
@@ -109,7 +110,7 @@ def _layers(report: Report) -> list[list[str]]:
         return []
     rows: list[tuple[object, ...]] = [
         (
-            f"{s.where}: {s.layer}" if s.where else s.layer,
+            placed(s.where, s.layer),
             s.cell,
             s.parameterization,
             f"{s.margin:.3g}",

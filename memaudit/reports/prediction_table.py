@@ -11,6 +11,7 @@ from rich.text import Text
 from memaudit.errors import clean
 from memaudit.numerics.predictions import predictions
 from memaudit.reports import wording
+from memaudit.reports.placing import placed
 from memaudit.reports.tables import table
 
 if TYPE_CHECKING:
@@ -57,5 +58,5 @@ def _first(pair: tuple[str, Spectrum]) -> str:
 
 def _names(alike: list[Spectrum]) -> str:
     first = alike[0]
-    place = clean(f"{first.where}: {first.layer}" if first.where else first.layer)
+    place = clean(placed(first.where, first.layer))
     return place if len(alike) == 1 else f"{place} and {len(alike) - 1} more"

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from memaudit.errors import clean
 from memaudit.reports import wording
+from memaudit.reports.placing import placed
 from memaudit.reports.tables import table
 from memaudit.results import Status
 
@@ -138,7 +139,7 @@ def _read(recall: Recall) -> Iterator[tuple[str, LinearRecall]]:
 
 
 def _place(where: str, name: str) -> str:
-    return clean(f"{where}: {name}" if where and where != name else name)
+    return clean(placed(where, name))
 
 
 def _fullest(item: LinearRecall) -> StateRecall:

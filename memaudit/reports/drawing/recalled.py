@@ -8,6 +8,7 @@ import numpy as np
 
 from memaudit.reports.drawing.label import label
 from memaudit.reports.page.strokes import stroke
+from memaudit.reports.placing import placed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +27,7 @@ def draw_recall(axes: Axes, recall: Recall) -> None:
     everything = [(part.where, d) for part in (recall, *recall.others) for d in part.decodings]
     kept = sorted(everything, key=lambda pair: -(pair[1].capacity or 0.0))[:DRAWN]
     for place, (where, item) in enumerate(kept):
-        name = label(f"{where}: {item.state}" if where else item.state, limit=28)
+        name = label(placed(where, item.state), limit=28)
         told = name if item.capacity is None else f"{name}, capacity {item.capacity:.3g}"
         colour = f"C{place % 10}"
         drawn = stroke(place, len(kept))
