@@ -10,13 +10,13 @@ from memaudit.reports.depth import steps
 from memaudit.reports.linear_layers import difference
 from memaudit.reports.placing import placed
 from memaudit.reports.precision_table import gravest, rounding_verdict
-from memaudit.reports.stability_table import radius
+from memaudit.reports.stability_table import UNTIL, radius
 from memaudit.results import Precision, Recall, Stability
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from memaudit.results import Decoding, Report
+    from memaudit.results import Decoding, Gradient, PerturbationCurve, Report
 
 #: Names are cut here: a line has other things to tell.
 NAME = 30
@@ -32,17 +32,28 @@ def _told(report: Report) -> Iterator[tuple[str, str]]:
     yield "layers", _layers(report)
     yield "closed form", _closed_form(report)
     if isinstance(report.stability, Stability):
-        first = report.stability.first
-        found = f"{clean(first.group, limit=NAME)} weights, {clean(first.ball, limit=NAME)} ball"
-        yield "stability", f"radius {radius(first.radius)} ({found})"
+        yield "stability", _stability(report.stability.first)
     if isinstance(report.precision, Precision):
         yield "precision", _precision(report.precision)
     if report.gradient:
-        forms = dict.fromkeys(clean(item.recommended, limit=NAME) for item in report.gradient)
-        yield "gradient", f"reparameterization to train with: {', '.join(forms)}"
+        yield "gradient", _gradient(report.gradient)
     if isinstance(report.recall, Recall) and report.recall.fullest is not None:
         yield "recall", _recall(report.recall.fullest)
     yield "assumptions", _assumptions(report)
+
+
+def _stability(first: PerturbationCurve) -> str:
+    """A radius means little without what it ends at: a mode may be safe, and the answers not."""
+    until = UNTIL.get(first.radius.criterion, clean(first.radius.criterion, limit=NAME))
+    weights = f"{clean(first.group, limit=NAME)} weights, {clean(first.ball, limit=NAME)} ball"
+    near = radius(first.tolerance_radius)
+    return f"radius {radius(first.radius)} until {until}, {near} until tolerance ({weights})"
+
+
+def _gradient(items: Sequence[Gradient]) -> str:
+    named = dict.fromkeys(clean(item.recommended, limit=NAME) for item in items)
+    forms = [name for name in named if name]
+    return f"reparameterization to train with: {', '.join(forms) or 'none, --verbose says why'}"
 
 
 def _recall(most: Decoding) -> str:

@@ -32,7 +32,7 @@ class Headline:
         """The query, and what another one says; the words are not escaped."""
         if not self.farthest:
             return f"query {self.query}"
-        return f"query {self.query}, the shortest; {self.farthest}: {self.lags}"
+        return f"query {self.query}, the shortest; under {self.farthest} {self.lags}"
 
 
 def headline(report: Report) -> Headline | None:
@@ -56,6 +56,13 @@ def remembered(curve: Curve) -> str:
         return ""
     count = lags.replace("> ", "more than ")
     return f"{count} step{'' if count == '1' else 's'}"
+
+
+def memory_told(report: Report) -> str:
+    """`132 steps (query impulse)`; "" where no number can be told. The words are not escaped."""
+    found = headline(report)
+    lags = "" if found is None else remembered(found.curve)
+    return f"{lags} ({found.whence})" if found is not None and lags else ""
 
 
 def _count(curve: Curve) -> str:

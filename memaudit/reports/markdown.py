@@ -84,7 +84,8 @@ def _memory(report: Report) -> list[list[str]]:
     epsilon = min(curve.epsilon for curve in report.memory.values())
     legend = [
         "Half-lives and horizons count steps. The horizon is the lag from which memory stays below "
-        f"{epsilon:g} of its maximum; > N is beyond the window, ? is hidden by rounding."
+        f"{epsilon:g} of its maximum; > N is beyond the window, ? is hidden by rounding. "
+        "Lag 0 of an impulse is the present and counts for neither."
     ]
     return [*_remembered(report), table(head, rows), *([odd] if odd else []), legend]
 

@@ -13,7 +13,7 @@ from memaudit.errors import clean
 from memaudit.reports import wording
 from memaudit.reports.facts import facts
 from memaudit.reports.findings_list import STYLES
-from memaudit.reports.headline import headline, remembered
+from memaudit.reports.headline import headline, memory_told, remembered
 from memaudit.reports.overlay import COLOURS, floor, heard, letters, overlay
 from memaudit.reports.plots import DEFAULT_NORMALIZATION
 from memaudit.reports.summary import PARTIAL, percent, statuses, verdict_line
@@ -140,7 +140,9 @@ def _head(report: Report) -> list[Text | Table]:
     what = clean(subject.description) or clean(subject.family)
     run = f"{subject.parameters:,} parameters, {percent(subject.coverage)} of them run"
     how = f"{clean(subject.dtype)} on {clean(subject.device)}"
-    return [*lines, Text(what), Text(f"{run}, {how}")]
+    told = memory_told(report)
+    verdict = [Text(f"Remembers {clean(told)}.", style="bold")] if told else []
+    return [*lines, Text(what), Text(f"{run}, {how}"), *verdict]
 
 
 def _picture(report: Report, *, width: int, height: int, ascii_only: bool) -> list[Text | Table]:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from memaudit.errors import clean
 from memaudit.reports import wording
+from memaudit.reports.headline import memory_told
 from memaudit.results import SEVERITIES, Status
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def header(report: Report) -> Group:
         "parameters": f"{subject.parameters:,}, {percent(subject.coverage)} of them run",
         "run as": f"{subject.dtype} on {subject.device}",
         "notes": "; ".join(subject.notes),
+        "remembers": memory_told(report),
     }
     lines.append(pairs({key: value for key, value in rows.items() if value}))
     return Group(*lines)

@@ -62,6 +62,16 @@ def test_closed_forms_and_recall_are_told_in_a_line():
 
 def test_moved_and_rounded_weights_are_told_in_a_line_each():
     told = facts(sample_reports()["moved"])
-    assert told["stability"].startswith("radius ")
+    assert told["stability"] == (
+        "radius 0.05 until boundary, 0.05 until tolerance (recurrent weights, spectral ball)"
+    )
+    assert told["gradient"] == "reparameterization to train with: best"
     assert {"stability", "precision", "gradient"} <= set(told)
     assert not any("\n" in line for line in told.values())
+
+
+def test_where_no_form_is_better_the_line_does_not_end_in_nothing():
+    made = sample_reports()["moved"]
+    plain = tuple(replace(item, recommended="") for item in made.gradient)
+    told = facts(replace(made, gradient=plain))["gradient"]
+    assert told == "reparameterization to train with: none, --verbose says why"

@@ -207,6 +207,16 @@ def test_a_short_curve_is_told_whole():
     assert "the JSON report has them all" not in text
 
 
+def test_modes_that_no_report_file_holds_are_not_promised():
+    rings = 0.9 * np.exp(2j * np.pi * np.arange(768) / 768)
+    item = replace(modes("l0"), eigenvalues=rings, count=768)
+    made = everything(spectrum=(item,))
+    text = HtmlPage().render(made)
+    assert "of 768 modes, the JSON report has 512 of them" in text
+    again = HtmlPage().render(type(made).from_dict(made.to_dict()))
+    assert "512 of 768 modes drawn" in again
+
+
 def _long(count: int):
     values = np.exp(-0.05 * np.arange(count) / count * 40)
     return curve(values=values, lags=np.arange(count), median=values)

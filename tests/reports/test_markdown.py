@@ -26,7 +26,7 @@ TOLD = """\
 
 2 layers.
 
-It remembers for **139 steps** (query heaviside, the shortest; impulse: more than 512 steps).
+It remembers for **139 steps** (query heaviside, the shortest; under impulse more than 512 steps).
 
 | query | decay | strength | half-life | horizon |
 |---|---|---|---|---|
@@ -34,7 +34,8 @@ It remembers for **139 steps** (query heaviside, the shortest; impulse: more tha
 | impulse | polynomial | exponent 0.5 (0.49 to 0.51) | 4 | &gt; 512 |
 
 Half-lives and horizons count steps. The horizon is the lag from which memory stays below 0.001 of \
-its maximum; > N is beyond the window, ? is hidden by rounding.
+its maximum; > N is beyond the window, ? is hidden by rounding. Lag 0 of an impulse is the present and \
+counts for neither.
 
 | recurrent layer | cell | form | margin | time scale |
 |---|---|---|---|---|

@@ -110,14 +110,14 @@ def test_lines_in_one_place_take_turns():
 def test_a_power_law_has_logarithmic_lags_and_its_window():
     text = shown(report(power_law()), width=80)
     assert "polynomial  8-512  exponent 0.5" in text
-    assert text.splitlines()[17].split() == ["1", "10", "100", "512", "lag"]
+    assert text.splitlines()[18].split() == ["1", "10", "100", "512", "lag"]
 
 
 def test_curves_end_where_they_sink_into_their_floor():
     noisy = np.exp(-0.2 * np.arange(1, 513)) + 1e-9
     text = shown(report(curve(values=noisy, floor=1e-9)), width=80, ascii_only=True)
     assert "floor dotted" in text
-    assert max(len(line.rstrip("h")) for line in text.splitlines()[4:14]) < 40
+    assert max(len(line.rstrip("h")) for line in text.splitlines()[5:15]) < 40
 
 
 def test_a_query_that_shows_nothing_is_in_the_table_but_not_in_the_picture():

@@ -37,7 +37,8 @@ def draw_eigenvalues(axes: Axes, spectra: tuple[Spectrum, ...]) -> None:
         colour = f"C{place}" if len(spectra) <= NAMED else scale(place / (len(spectra) - 1))
         told = len(spectra) <= NAMED or place in (0, len(spectra) - 1)
         where = placed(item.where, item.layer)
-        name = f"{label(where, limit=28)}, margin {item.margin:.1e}" if told else "_"
+        part = f", {len(values)} of {item.count} modes" if len(values) < item.count else ""
+        name = f"{label(where, limit=28)}, margin {item.margin:.1e}{part}" if told else "_"
         axes.scatter(values.real, values.imag, s=14, color=colour, alpha=0.7, lw=0, label=name)
     edge = 1.08 * min(farthest, FARTHEST)
     axes.set_xlim(-edge, edge)

@@ -85,9 +85,12 @@ def outline(heights: np.ndarray, most: int, *, marks: Iterable[int] = ()) -> np.
     return np.unique(np.concatenate([chosen, high, low]))
 
 
-def partly(shown: int, count: int, noun: str) -> str:
-    """What a caption adds where not everything is there."""
-    return f"; {shown} of {count} {noun}, the JSON report has them all" if shown < count else ""
+def partly(shown: int, count: int, noun: str, *, stored: int | None = None) -> str:
+    """What a caption adds where not everything is there; a file may not have it all either."""
+    if shown >= count:
+        return ""
+    known = "them all" if stored is None or stored >= count else f"{stored} of them"
+    return f"; {shown} of {count} {noun}, the JSON report has {known}"
 
 
 def _farthest(pick: np.ufunc, values: np.ndarray, starts: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LIBRARY, SCRIPT, STYLE = "echarts.common.min.js", "page.js", "style.css"
 THINNED = (
     "This report is large: plots and tables show a part of its numbers, and say so. "
-    "The JSON report has them all."
+    "The JSON report has more of them."
 )
 
 

@@ -16,6 +16,7 @@ from memaudit.reports.page.figure import Figure, Key, View, unique
 from memaudit.reports.page.section import Section
 from memaudit.reports.page.table import Table, number
 from memaudit.reports.placing import placed
+from memaudit.results.closed_form import MOST_STORED
 
 if TYPE_CHECKING:
     from memaudit.reports.page.detail import Detail
@@ -96,5 +97,5 @@ def _table(name: str, item: ClosedForm, detail: Detail) -> Table:
         )
         for k in told.tolist()
     ]
-    more = partly(len(told), item.count, "lags")
+    more = partly(len(told), item.count, "lags", stored=MOST_STORED)
     return Table(f"{name} by lag{more}", ("lag", "exact", "measured"), rows, dense=True)

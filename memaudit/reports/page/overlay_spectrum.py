@@ -15,6 +15,7 @@ from memaudit.reports.page.overlay import AFTER, BEFORE, STYLES
 from memaudit.reports.page.plane import drawable, mode, plane, scale, size
 from memaudit.reports.page.table import Table, number
 from memaudit.reports.placing import placed
+from memaudit.results.spectrum import MOST_STORED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,7 +95,7 @@ def _table(name: str, pair: Pair, detail: Detail) -> Table:
         for k in range(max(map(len, slow)))
     ]
     columns = ("mode", *(f"{what} {side}" for side in (BEFORE, AFTER) for what in COLUMNS))
-    more = partly(len(rows), max(map(len, listed)), "modes")
+    more = partly(len(rows), max(item.count for item in pair), "modes", stored=MOST_STORED)
     return Table(f"{clean(name, limit=60)}: slowest modes{more}", columns, rows, dense=True)
 
 

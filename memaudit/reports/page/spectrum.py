@@ -19,6 +19,7 @@ from memaudit.reports.page.plane import FARTHEST, circle, drawable, mode, plane,
 from memaudit.reports.page.section import Section, grid
 from memaudit.reports.page.table import Table, number
 from memaudit.reports.placing import placed
+from memaudit.results.spectrum import MOST_STORED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,6 +32,8 @@ LEAD = (
     "it stays for ever, beyond it it grows; the margin is the distance of the slowest mode."
 )
 ALL = "all layers"
+#: Circles so near each other are one line at the size of the plot.
+NEAR = 0.005
 
 
 def spectrum_section(report: Report, detail: Detail) -> Section | None:
@@ -82,9 +85,11 @@ def _plane(named: dict[str, Spectrum], detail: Detail) -> Figure:
         clouds = {f"at {p.at}": p.eigenvalues for p in (item, *item.points[: detail.lines])}
         views.append(_complex(name, clouds, [item], detail))
     tables = [_slowest(name, item, detail) for name, item in named.items()]
+    hidden = any(abs(item.margin) < NEAR for item in named.values())
+    near = ", below the solid line where the margin is too small to be seen" if hidden else ""
     return Figure(
         title="Complex plane",
-        told="Solid: the unit circle, the boundary. Dashed: the slowest mode.",
+        told=f"Solid: the unit circle, the boundary. Dashed: the slowest mode{near}.",
         hint="Drag to zoom in.",
         label="Scatter plot of eigenvalues around the unit circle. "
         + "; ".join(f"{n}: margin {s.margin:.3g}" for n, s in list(named.items())[:8])
@@ -122,7 +127,9 @@ def _complex(
     made = plane(far, series)
     tip = ("real", "imaginary", "|lambda|", "time scale")
     shown = sum(len(s["data"]) for s in series if s["type"] == "scatter")
-    part = shown, sum(np.size(cloud) for cloud in clouds.values())
+    # A report that comes from a file has the slowest modes only.
+    whole = sum(item.count for item in listed) * (len(clouds) if len(listed) == 1 else 1)
+    part = shown, max(whole, shown)
     return View(view, made, tuple(keys), tip, grid=True, drawn=part, noun="modes")
 
 
@@ -140,7 +147,7 @@ def _scales(named: dict[str, Spectrum], detail: Detail) -> Figure:
         values = [scale(v) for v in np.asarray(item.eigenvalues).ravel().tolist()]
         finite = np.sort(np.asarray([v for v in values if 0 < v < math.inf]))[::-1]
         endless += sum(map(math.isinf, values))
-        count += len(finite)
+        count += len(finite) + max(item.count - len(values), 0)
         for slow in finite[spread(len(finite), share)].tolist():
             seen.append(max(slow, 1e-2))
             told = f"{names[row]}: {steps(slow)} steps"
@@ -181,7 +188,8 @@ def _slowest(name: str, item: Spectrum, detail: Detail) -> Table:
     ]
     caption = f"{name}, at {clean(item.at, limit=60)}: slowest modes"
     columns = ("mode", "real", "imaginary", "absolute", "time scale")
-    return Table(caption + partly(len(slow), item.count, "modes"), columns, rows, dense=True)
+    caption += partly(len(slow), item.count, "modes", stored=MOST_STORED)
+    return Table(caption, columns, rows, dense=True)
 
 
 def _predicted(report: Report, detail: Detail) -> Markup | None:

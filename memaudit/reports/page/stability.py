@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 LEAD = (
     "How much the answers change when weights move by at most beta: a lower bound of the worst "
-    "case. The radius is the largest move that breaks nothing; number formats are moves, too."
+    "case. The radius is the largest move before a mode reaches the boundary, or the error the "
+    "size of the answers: 'until' says which. Number formats are moves, too."
 )
 #: Errors so many times the size of the answers are not drawn: the rest would be squeezed.
 ABOVE = 100.0
@@ -153,7 +154,8 @@ def _dots(formats: list[Rounding], ball: str) -> dict[str, Any]:
         told = ", ".join(names)
         data.append({"value": list(place), "name": told, "told": told})
     label = {"show": True, "formatter": "name", "color": "$ink", "fontSize": 11, "distance": 7}
-    label["position"] = "right"
+    # Names keep clear of curves where they can; where not, the paper shows around the letters.
+    label |= {"position": "right", "textBorderColor": "$paper", "textBorderWidth": 3}
     style = {"color": "$ink", "borderColor": "$paper", "borderWidth": 1.5}
     made = {"type": "scatter", "name": FORMATS, "id": "formats", "data": data, "symbol": "diamond"}
     return {**made, "symbolSize": 12, "itemStyle": style, "label": label, "z": 6}
