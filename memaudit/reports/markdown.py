@@ -129,7 +129,7 @@ def _moved(report: Report) -> list[list[str]]:
     told: list[str] = []
     if isinstance(report.stability, Stability):
         first = report.stability.first
-        radius = wording.endless(first.radius.value)
+        radius = f"{wording.endless(first.radius.value)} ({escaped(first.radius.criterion)})"
         told.append(f"- Stability radius of the {escaped(first.group)} weights: {radius}")
     if isinstance(report.precision, Precision):
         errors = [
