@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
-from rich.console import Group
+from rich.console import Console, Group
 from rich.text import Text
 
 from memaudit.errors import clean
@@ -20,9 +20,8 @@ from memaudit.reports.summary import PARTIAL, percent, statuses, verdict_line
 from memaudit.reports.tables import coloured, table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from rich.console import Console
     from rich.table import Table
 
     from memaudit.results import Finding, Report
@@ -66,9 +65,9 @@ def overview(
     ascii_only: bool = False,
     wrap: bool = False,
 ) -> Group:
-    """The summary, in `lines` lines where that is possible; lines that are too long are cut.
+    """The summary, in `lines` lines where that is possible; what is too long for them is cut.
 
-    With `wrap` they go on in the next line, and the summary is longer.
+    With `wrap` all of it goes on in the next line, and the summary may be longer.
     """
     blocks: dict[str, list[Text | Table]] = {
         "head": _head(report),
@@ -89,8 +88,7 @@ def overview(
     parts = [part for place, block in enumerate(shown) for part in (gap * (place > 0)) + block]
     if wrap:
         return Group(*parts)
-    cut = [cut_to(p, width, ascii_only=ascii_only) if isinstance(p, Text) else p for p in parts]
-    return Group(*cut)
+    return Group(*_cut(parts, width, spare=free - height, ascii_only=ascii_only))
 
 
 def one_line(report: Report) -> str:
@@ -112,6 +110,20 @@ def cut_to(text: Text, width: int, *, ascii_only: bool) -> Text:
     shorter = text[:kept].append(dots)
     shorter.no_wrap, shorter.overflow = True, "crop"
     return shorter
+
+
+def _cut(
+    parts: Sequence[Text | Table], width: int, *, spare: int, ascii_only: bool
+) -> Iterator[Text | Table]:
+    """Lines that are too long go on as long as there are lines to spare, and are cut then."""
+    for part in parts:
+        if isinstance(part, Text) and cell_len(part.plain) > width:
+            more = len(part.wrap(Console(width=width), width)) - 1
+            if more <= spare:
+                spare -= more
+            else:
+                part = cut_to(part, width, ascii_only=ascii_only)
+        yield part
 
 
 def _few(findings: list[Text | Table], *, less: int) -> list[Text | Table]:

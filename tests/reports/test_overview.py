@@ -163,7 +163,7 @@ def test_colours_are_for_terminals_only():
     assert "\x1b[36" not in drawn(force_terminal=True, color_system="standard", no_color=True)
 
 
-def test_what_is_piped_is_wrapped_and_a_screen_is_cut():
+def test_what_is_piped_is_wrapped_and_what_a_low_screen_cannot_hold_is_cut():
     words = " ".join(f"word{k}" for k in range(40))
     made = report(curve(), findings=(Finding("MA201", "near", "warning", words, "do"),))
 
@@ -175,7 +175,8 @@ def test_what_is_piped_is_wrapped_and_a_screen_is_cut():
 
     assert words in " ".join(drawn(None).split())
     assert max(map(len, drawn(None).splitlines())) <= 80
-    assert "word39" not in drawn(60)
+    assert "word39" in drawn(60)
+    assert "word39" not in drawn(22)
 
 
 def test_a_query_that_is_not_drawn_is_named():
@@ -193,3 +194,12 @@ def test_a_low_terminal_gets_a_low_picture():
         return len(sheet.getvalue().splitlines())
 
     assert height(26) <= 24 < height(32) <= 30 < height(60) <= SCREEN
+
+
+def test_a_long_finding_goes_on_while_there_are_lines_to_spare():
+    long = Finding("MA999", "talk", "note", "word " * 30 + "end", "rest")
+    made = replace(report(curve()), findings=(long,))
+    assert "word end" in " ".join(shown(made, width=80).split())
+    low = shown(made, width=80, lines=20)
+    assert "…" in low
+    assert "word end" not in low
