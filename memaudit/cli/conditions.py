@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from memaudit import registry
 from memaudit.catalog import BUILT_IN, DEFAULT_PROBES, DEFAULT_QUERIES
-from memaudit.cli.sought import places, shown, sought
+from memaudit.cli.sought import called, places, shown, sought
 from memaudit.errors import ArgumentError, clean, nearest
 from memaudit.metrics import METRICS, described, spoken
 from memaudit.results import GateResult
@@ -69,15 +69,16 @@ class Condition:
     def judge(self, report: Report) -> GateResult:
         """Whether the report's number is beyond the limit."""
         found = sought(report, self.given or self.name)
+        called_so = called(self.given or self.name, found)
         hits, gaps = [], []
         for own, number in found:
-            name = self.name if len(found) == 1 else own
+            name = called_so if len(found) == 1 else own
             if self._holds(number):
                 hits.append(f"{name} = {shown(number)}")
             elif gap := self._gap(report, number):
                 gaps.append(f"{name}, which {gap}")
         if not found:
-            gaps = [f"{self.name}, which was not measured"]
+            gaps = [f"{called_so}, which was not measured"]
         if not hits and not gaps:
             return GateResult(self.word, hit=False)
         first, *others = hits or gaps

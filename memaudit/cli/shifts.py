@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from memaudit.cli.conditions import CERTAIN, LAGS, OPERATORS
+from memaudit.cli.conditions import CERTAIN, OPERATORS
 from memaudit.cli.gates import unless_partial
-from memaudit.cli.sought import places, shown, sought
+from memaudit.cli.sides import Side, unlike
+from memaudit.cli.sought import called, sought
 from memaudit.results import GateResult
 
 if TYPE_CHECKING:
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
 class Shift:
     """The change of a number, in percent of what it was, beside a limit.
 
-    From one beyond the window to another nothing changed; from beyond it to inside is a fall of
-    100 %. Where the windows differ, one beyond its own tells nothing, and the gate is hit, unless
-    it waits for a fall and AFTER reaches at least as far as BEFORE looked. What a side has not
-    measured, or only in part, hits the gate.
+    From one beyond what was looked at to another nothing changed; from beyond it to inside is a
+    fall of 100 %. Where one side was looked at less far, or with another window, what lies behind
+    tells nothing, and the gate is hit, unless it waits for a fall and AFTER reaches at least as far
+    as BEFORE looked. What a side has not measured, or only in part, or in another way than the
+    other, hits the gate.
     """
 
     word: str
@@ -44,8 +46,9 @@ class Shift:
         given = self.given or self.name
         old, new = _by_name(before, given), _by_name(after, given)
         if max(len(old), len(new)) <= 1:
+            name = called(given, [*old.items(), *new.items()])
             numbers = [next(iter(side.values()), None) for side in (old, new)]
-            yield self.name, Side("BEFORE", before, numbers[0]), Side("AFTER", after, numbers[1])
+            yield name, Side("BEFORE", before, numbers[0]), Side("AFTER", after, numbers[1])
             return
         for name in dict.fromkeys((*old, *new)):
             yield name, Side("BEFORE", before, old.get(name)), Side("AFTER", after, new.get(name))
@@ -56,61 +59,53 @@ class Shift:
         unread = [side.word for side in (old, new) if math.isnan(side.value)]
         if unread:
             return self._hit(f"{name}, which {unread[0]} has not measured")
-        windows = [side.report.settings.get("horizon") for side in (old, new)]
-        endless = math.inf in (old.value, new.value) and old.of_lags
-        comparable = not endless or windows[0] == windows[1]
+        unsure = self._unsure(old, new)
         change = percent(old.value, new.value)
-        if comparable and OPERATORS[self.sign](change, self.limit):
+        if not unsure and OPERATORS[self.sign](change, self.limit):
             return self._hit(f"{name} {change:+.4g} % ({words})")
         gaps = [f"{side.word} has not measured {gap}" for side in (old, new) if (gap := side.gaps)]
         if gaps:
             return self._hit(f"{name}, which {gaps[0]}")
-        if comparable:
+        if reason := unlike(old, new):
+            return self._hit(f"{name} ({words}), {reason}")
+        if not unsure:
             return GateResult(self.word, hit=False)
-        if self.sign in ("<", "<=") and self.limit <= 0 and new.reach >= old.reach:
+        if self._falls and self.limit <= 0 and new.reach >= old.reach:
             return GateResult(self.word, hit=False, told=f"{name} ({words}) is no fall")
-        return self._hit(f"{name} ({words}), whose windows differ: {windows[0]} -> {windows[1]}")
+        return self._hit(f"{name} ({words}), {unsure}")
+
+    @property
+    def _falls(self) -> bool:
+        return self.sign in ("<", "<=")
+
+    def _unsure(self, old: Side, new: Side) -> str:
+        """Why what lies behind the end of one side does not tell the change, "" where it does."""
+        if not old.endless and not new.endless:
+            return ""
+        windows = [side.report.settings.get("horizon") for side in (old, new)]
+        if old.of_lags and windows[0] != windows[1]:
+            return f"whose windows differ: {windows[0]} -> {windows[1]}"
+        short = min(old, new, key=lambda side: (side.reach, not side.endless))
+        if not short.endless or self._reaches_alike(old, new):
+            return ""
+        return f"for {short.word} was looked at only to {short.reach:.4g}"
+
+    def _reaches_alike(self, old: Side, new: Side) -> bool:
+        """Whether as much was looked at on the side that was looked at less as the gate needs."""
+        if old.endless and new.endless:
+            if old.reach == new.reach:
+                return True
+            # A half-life counts from the top of a curve, which may move by some lags.
+            top = old.number is not None and old.number.metric == "half_life"
+            return top and not OPERATORS[self.sign](percent(old.reach, new.reach), self.limit)
+        if old.endless:
+            return False
+        if not self._falls:
+            return new.least > old.value
+        return not OPERATORS[self.sign](percent(old.value, new.least), self.limit)
 
     def _hit(self, told: str) -> GateResult:
         return GateResult(self.word, hit=True, told=told)
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """A number of one of the two reports."""
-
-    word: str
-    report: Report
-    number: Number | None
-
-    @property
-    def value(self) -> float:
-        """The number, NaN where it was not measured."""
-        known = None if self.number is None else self.number.value
-        return math.nan if known is None else known
-
-    @property
-    def reach(self) -> float:
-        """The number, or how far was looked where it lies behind that."""
-        beyond = None if self.number is None else self.number.beyond
-        return self.value if beyond is None else beyond
-
-    @property
-    def shown(self) -> str:
-        """The number in words."""
-        return "" if self.number is None else shown(self.number)
-
-    @property
-    def of_lags(self) -> bool:
-        """Whether it counts lags."""
-        return self.number is not None and self.number.metric in LAGS
-
-    @property
-    def gaps(self) -> str:
-        """Where it was not measured, as far as that may change it."""
-        if self.number is None:
-            return ""
-        return places(self.report, (*self.number.lower, *self.number.higher))
 
 
 def percent(old: float, new: float) -> float:

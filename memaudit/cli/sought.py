@@ -22,8 +22,7 @@ def sought(report: Report, given: str) -> list[tuple[str, Number]]:
     command line: where no name is exact, all that sound alike are meant, and so are layers that
     share a name.
     """
-    named, plain = named_numbers(report), given.strip().removeprefix(PREFIX)
-    plain = plain.removeprefix("memaudit.")
+    named, plain = named_numbers(report), _plain(given)
     readings: tuple[Callable[[str], str], ...] = (str, _dotted, spoken)
     for alike in readings:
         wanted = alike(plain)
@@ -31,6 +30,18 @@ def sought(report: Report, given: str) -> list[tuple[str, Number]]:
         if found:
             return found
     return []
+
+
+def called(given: str, found: Sequence[tuple[str, Number]]) -> str:
+    """The name of the number that was found, as its layer is called; else as it was given."""
+    if not found:
+        return clean(_dotted(_plain(given)))
+    name, number = found[0]
+    if name != number.key:  # the second layer of a name
+        return name
+    inner = None if number.inner is None else _dotted(number.inner)
+    parts = (number.query, number.metric, inner, number.layer)
+    return clean(".".join(part for part in parts if part is not None))
 
 
 def shown(number: Number) -> str:
@@ -50,6 +61,10 @@ def places(report: Report, names: Sequence[str]) -> str:
     word = "under" if names[0] in queries else "at"
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"{word} {clean(names[0])}{more}"
+
+
+def _plain(given: str) -> str:
+    return given.strip().removeprefix(PREFIX).removeprefix("memaudit.")
 
 
 def _dotted(name: str) -> str:

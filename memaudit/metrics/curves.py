@@ -97,17 +97,23 @@ def whole_holders(report: Report) -> dict[str, tuple[str, float]]:
     A query that hears nothing only because of what it feeds (MA114, MA115) does not count. Of two
     with the same number the one without a caveat is named.
     """
-    rows = {query: curve_numbers(curve) for query, curve in _counting(report).items()}
+    counting = _counting(report)
+    rows = {query: curve_numbers(curve) for query, curve in counting.items()}
     told: dict[str, tuple[str, float]] = {}
     for name, least in LEAST.items():
         known = {q: float(value) for q, row in rows.items() if (value := row[name]) is not None}
         if known:
             query = least(known, key=known.__getitem__)
             told[name] = query, known[query]
-    if told.get("horizon", ("", 0.0))[1] == math.inf:
-        lags = {q: float(value) for q, row in rows.items() if (value := row[BEYOND]) is not None}
-        query = min(lags, key=lags.__getitem__)
-        told |= {"horizon": (query, math.inf), BEYOND: (query, lags[query])}
+    # Of those that all lie beyond, the one that was looked at least far tells of the model.
+    for name in ("horizon", "half_life"):
+        if name in told and told[name][1] == math.inf:
+            ends = {q: _reach(counting[q], name, row[name]) for q, row in rows.items()}
+            reached = {q: end for q, end in ends.items() if end is not None}
+            query = min(reached, key=reached.__getitem__)
+            told[name] = query, math.inf
+            if name == "horizon":
+                told[BEYOND] = query, reached[query]
     return told
 
 

@@ -11,7 +11,7 @@ from memaudit.results import Precision, Recall, Stability
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from memaudit.results import Report
+    from memaudit.results import PerturbationCurve, Report
     from memaudit.results.precision import Rounding
 
     Named = tuple[str, float | None]
@@ -92,18 +92,34 @@ def _radii(stability: Stability) -> Iterator[Number]:
     """The smallest radius of the parts of a host, and that of every group of weights."""
     parts = (stability, *stability.others)
     for name in ("radius", "tolerance_radius"):
-        near = min((part.first for part in parts), key=lambda c: getattr(c, name).value)
-        value = getattr(near, name).value
-        beyond = float(near.betas[-1]) if math.isinf(value) and len(near.betas) else None
+        near, value, beyond = _nearest([part.first for part in parts], name)
         yield Number(name, value, holder=near.group if name == "radius" else "", beyond=beyond)
         if name == "radius" and beyond is not None:
             yield Number("radius_beyond", beyond)
     for curve in stability.curves:
         alike = [c for part in parts for c in part.curves if _same(c, curve)]
-        near = min(alike, key=lambda c: c.radius.value)
-        far = math.isinf(near.radius.value) and len(near.betas)
-        beyond = float(near.betas[-1]) if far else None
-        yield Number("radius", near.radius.value, inner=curve.group, beyond=beyond)
+        _, value, beyond = _nearest(alike, "radius")
+        yield Number("radius", value, inner=curve.group, beyond=beyond)
+
+
+def _nearest(
+    curves: list[PerturbationCurve], name: str
+) -> tuple[PerturbationCurve, float, float | None]:
+    """The curve with the smallest radius, that, and the largest move where none broke the model.
+
+    Of those that nothing broke it is the one that was moved least: no more is known of them all.
+    """
+
+    def rank(curve: PerturbationCurve) -> tuple[float, float]:
+        return getattr(curve, name).value, _largest(curve)
+
+    near = min(curves, key=rank)
+    value = float(getattr(near, name).value)
+    return near, value, _largest(near) if math.isinf(value) and len(near.betas) else None
+
+
+def _largest(curve: PerturbationCurve) -> float:
+    return float(curve.betas[-1]) if len(curve.betas) else math.inf
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -277,3 +277,18 @@ def test_a_decay_without_a_number_has_none():
     found = report(curve(decay=Decay("persistent", confidence=0.5), horizon=None)).metrics()
     assert found["memaudit/confidence"] == 0.5
     assert "memaudit/rate" not in found
+
+
+def test_of_parts_that_no_move_broke_the_one_that_was_moved_least_tells_of_the_model():
+    first = stability()
+    far = first.curves[1]
+    short = {name: getattr(far, name)[:2] for name in ("betas", "errors", "random", "ascent")}
+    shy = replace(first, curves=(replace(far, **short),), where="b")
+    made = replace(first, curves=(far,), others=(shy,), where="a")
+    assert report(stability=made).metrics()["memaudit/radius_beyond"] == 0.01
+
+
+def test_of_half_lives_beyond_all_windows_the_one_that_was_looked_at_least_far_is_named():
+    late = power_law("impulse", values=np.where(LAGS < 400, 0.6, 1.0), half_life=None)
+    flat = power_law(values=np.ones(len(LAGS)), half_life=None)
+    assert whole_holders(report(flat, late))["half_life"] == ("impulse", math.inf)
