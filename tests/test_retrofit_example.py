@@ -84,7 +84,7 @@ def test_both_models_are_scanned_before_and_after(told) -> None:
         assert one.spectrum[0].layer == other.spectrum[0].layer
         assert one.spectrum[0].margin != other.spectrum[0].margin
     assert printed.count("\nRecurrent layers\n") == 2
-    assert printed.count("\nchanged: subject") == 2
+    assert " ".join(printed.split()).count("; changed: subject") == 2
 
 
 def test_a_retrofit_moves_no_answer(told) -> None:

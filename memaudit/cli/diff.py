@@ -50,7 +50,8 @@ def diff(
     from memaudit.cli.pages import page_target
     from memaudit.cli.scanning import one_of
     from memaudit.comparing import compare
-    from memaudit.reports.diff import diff_page, verdict_line
+    from memaudit.reports.diff import diff_page
+    from memaudit.reports.diff_verdict import verdict_line
     from memaudit.reports.terminal import can_show_braille
 
     del debug

@@ -8,6 +8,7 @@ from memaudit.comparing.curves import curve_changes
 from memaudit.comparing.findings import finding_changes
 from memaudit.comparing.matching import changes
 from memaudit.comparing.records import TOLD
+from memaudit.comparing.whole import whole_facts
 from memaudit.results.difference import Change, Difference
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def compare(before: Report, after: Report) -> Difference:
         layers=curve_changes(before.layers, after.layers),
         **{name: _section(tell, before, after) for name, tell in TOLD.items()},
         findings=finding_changes(before.findings, after.findings),
+        whole=Change("model", whole_facts(before), whole_facts(after)),
     )
 
 

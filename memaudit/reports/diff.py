@@ -10,15 +10,14 @@ from rich.text import Text
 
 from memaudit.errors import clean
 from memaudit.reports.diff_sections import SECTIONS, section_blocks
-from memaudit.reports.diff_table import value
+from memaudit.reports.diff_table import told
+from memaudit.reports.diff_verdict import sorted_findings, verdict_line
 from memaudit.reports.findings_list import LONGEST, STYLES
 from memaudit.reports.plain_text import plain_text
 from memaudit.reports.summary import pairs
 from memaudit.reports.tables import table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from rich.console import RenderableType
 
     from memaudit.results.difference import Change, Difference
@@ -27,7 +26,7 @@ WIDTH = 80
 #: A checksum is told by its beginning, as git does.
 SHORT = 12
 WARNING = "The settings differ: curves may not be comparable."
-NOTHING = "no change"
+OTHER_MODEL = "Two different models are compared, not one before and after a change."
 LEGEND = (
     "In the tables the row -> tells what is different after; an empty cell in it is as before, "
     "and - stands where a report has no value."
@@ -60,23 +59,6 @@ def diff_text(difference: Difference, *, verbose: bool = False) -> str:
     return plain_text(diff_page(difference, verbose=verbose), width=WIDTH)
 
 
-def verdict_line(difference: Difference) -> str:
-    """The whole difference in one line."""
-    if not difference.changed:
-        return NOTHING
-    told = [name for name in ("subject", "settings") if getattr(difference, name).changed]
-    for section in SECTIONS:
-        changes = getattr(difference, section.field)
-        number = sum(change.changed for change in changes)
-        if number:
-            told.append(f"{number} of {len(changes)} {section.nouns}")
-    came, went, stayed = sorted_findings(difference.findings)
-    line = f"changed: {', '.join(told) or 'what was measured'}"
-    counts = {"came": len(came), "went": len(went), "stayed": len(stayed)}
-    listed = ", ".join(f"{number} {word}" for word, number in counts.items() if number)
-    return f"{line}; findings: {listed}" if listed else line
-
-
 def _header(difference: Difference, before: str, after: str) -> Group:
     rows = {}
     for name, file, facts in (
@@ -106,9 +88,11 @@ def _facts(title: str, change: Change, *, verbose: bool, ascii_only: bool) -> li
 
 def _circumstances(difference: Difference) -> list[RenderableType]:
     """What makes numbers differ although the model may be the same."""
-    told: list[RenderableType] = []
+    lines: list[RenderableType] = []
+    if difference.other_model:
+        lines.append(Text(OTHER_MODEL, style="yellow"))
     if not difference.comparable:
-        told.append(Text(WARNING, style="yellow"))
+        lines.append(Text(WARNING, style="yellow"))
     sections = difference.sections
     for side, facts, other in (
         ("before", sections.before or {}, sections.after or {}),
@@ -116,15 +100,15 @@ def _circumstances(difference: Difference) -> list[RenderableType]:
     ):
         only = [_word(name) for name in facts if facts[name] and not other.get(name)]
         if only:
-            told.append(Text(f"Measured only {side}: {', '.join(only)}."))
+            lines.append(Text(f"Measured only {side}: {', '.join(only)}."))
     change = difference.environment
     versions = [
         f"{clean(name)} {' -> '.join(both(name, change.before or {}, change.after or {}))}"
         for name in change.differing
     ]
     if versions:
-        told.append(Text(f"Environment: {', '.join(versions)}.", style="dim"))
-    return [*told, Text(LEGEND, style="dim")] if _two_rows(difference) else told
+        lines.append(Text(f"Environment: {', '.join(versions)}.", style="dim"))
+    return [*lines, Text(LEGEND, style="dim")] if _two_rows(difference) else lines
 
 
 def _two_rows(difference: Difference) -> bool:
@@ -161,20 +145,13 @@ def _finding(sign: str, change: Change) -> list[RenderableType]:
     return [title, Padding(message, (0, 0, 0, 4), expand=False)]
 
 
-def sorted_findings(changes: Iterable[Change]) -> tuple[list[Change], list[Change], list[Change]]:
-    """Those that came, that went, and that stayed."""
-    listed = list(changes)
-    came, went = [c for c in listed if c.came], [c for c in listed if c.went]
-    return came, went, [c for c in listed if not c.came and not c.went]
-
-
 def _regraded(stayed: list[Change]) -> list[Change]:
     return [change for change in stayed if "severity" in change.differing]
 
 
 def both(name: str, before: dict, after: dict) -> tuple[str, str]:
     """A fact of both reports in words; a checksum by its beginning."""
-    words = [value(facts.get(name), 9) for facts in (before, after)]
+    words = [told(name, facts.get(name), 9) for facts in (before, after)]
     if name == "sha256" and words[0][:SHORT] != words[1][:SHORT]:
         words = [word[:SHORT] for word in words]
     return words[0], words[1]

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from memaudit.errors import clean
 from memaudit.reports import wording
-from memaudit.reports.diff import WARNING, verdict_line
+from memaudit.reports.diff import OTHER_MODEL, WARNING
+from memaudit.reports.diff_table import shift
+from memaudit.reports.diff_verdict import verdict_line
 from memaudit.reports.page.changes import changes_table, facts_table, finding_list
 from memaudit.reports.page.document import Document
 from memaudit.reports.page.fitting import fitted, listed
@@ -96,6 +98,7 @@ def _verdict(
         tag("h2", "Verdict", id="verdict-title", class_="quiet"),
         tag("p", line[:1].upper() + line[1:] + ".", class_="sentence"),
         hit_gates(gates),
+        tag("p", OTHER_MODEL, class_="notice") if difference.other_model else None,
         None if difference.comparable else tag("p", WARNING, class_="notice"),
         tag("div", cards, class_="cards") if cards else None,
         id="verdict",
@@ -109,19 +112,34 @@ def _card(query: str, before: Curve, after: Curve) -> Markup:
         "rate or exponent": (wording.strength(before), wording.strength(after)),
         "half-life": (wording.half_life(before), wording.half_life(after)),
     }
-    facts = [(tag("dt", name), tag("dd", _arrow(*pair))) for name, pair in rows.items()]
+    shifts = {
+        "rate or exponent": next(
+            filter(None, map(shift, _strengths(before), _strengths(after))), ""
+        ),
+        "half-life": shift(before.half_life, after.half_life),
+    }
+    facts = [
+        (tag("dt", name), tag("dd", _arrow(*pair, shifts.get(name, ""))))
+        for name, pair in rows.items()
+    ]
     horizons = wording.horizon(before), wording.horizon(after)
+    far = shift(before.horizon, after.horizon)
     return tag(
         "article",
         tag("h3", text(query, limit=60)),
-        tag("p", tag("span", _arrow(*horizons), class_="big"), " steps to the horizon"),
+        tag("p", tag("span", _arrow(*horizons), class_="big"), f" steps to the horizon{far}"),
         tag("dl", facts),
         class_="card",
     )
 
 
-def _arrow(before: str, after: str) -> str:
-    return clean(before) if before == after else f"{clean(before)} → {clean(after)}"
+def _arrow(before: str, after: str, shifted: str = "") -> str:
+    return clean(before) if before == after else f"{clean(before)} → {clean(after)}{shifted}"
+
+
+def _strengths(curve: Curve) -> tuple[float | None, ...]:
+    decay = curve.decay
+    return decay.exponent, decay.rate, decay.support
 
 
 def _memory(
@@ -131,7 +149,7 @@ def _memory(
     table = changes_table("memory", difference, detail)
     if not figures and table is None:
         return None
-    lead = "Broken: before. Solid: after."
+    lead = "Dashed: before. Solid: after."
     kind = "grid two" if len(figures) > 1 else "single"
     return Section("memory", "Memory", lead, [table, grid(*figures, kind=kind)], bool(figures))
 

@@ -19,15 +19,17 @@ if TYPE_CHECKING:
 #: So many lines are told below a table.
 TOLD = 8
 RATIO = (
-    "Largest ratio: the later curve over the earlier one, at the lag where they lie farthest "
-    "apart beyond their numerical floors."
+    "Farthest apart: how many times larger (x) or smaller (/) the later curve is, at the lag where "
+    "the two lie farthest apart beyond their numerical floors."
 )
+#: Of these a curve has the one that belongs to its kind.
+STRENGTHS = ("exponent", "rate", "support")
 SEARCH = ("norm", "draws", "seeds", "steps")
 
 
 def _strength(facts: Facts, digits: int) -> str:
     """The number that belongs to the kind, and its interval."""
-    number = next((facts[n] for n in ("exponent", "rate", "support") if facts[n] is not None), None)
+    number = next((facts[n] for n in STRENGTHS if facts[n] is not None), None)
     span = facts.get("interval")
     told = "" if span is None else f" [{value(span[0])}, {value(span[1])}]"
     return value(number, digits) + told
@@ -61,9 +63,9 @@ class Section:
 
 CURVES = (
     column("decay", "kind"),
-    Column("rate or exponent", ("rate", "exponent", "support", "interval"), _strength),
-    column("half-life", "half_life"),
-    Column("horizon", ("horizon",), _horizon),
+    Column("rate or exponent", (*STRENGTHS, "interval"), _strength, moving=STRENGTHS),
+    column("half-life", "half_life", moving=("half_life",)),
+    Column("horizon", ("horizon",), _horizon, moving=("horizon",)),
 )
 SECTIONS = (
     Section("memory", "Memory", "query", "queries", CURVES),

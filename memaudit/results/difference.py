@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 #: Reports show four digits: numbers that look alike there are not called different.
@@ -82,8 +82,10 @@ class Difference:
 
     `memory` has a change per query, `layers` per query and layer, `spectrum` and `gradient` per
     recurrent layer, `stability` per group of weights and ball, `precision` per number format,
-    `recall` per state, `findings` per code and place. `sections` tells which parts each of the
-    reports has at all: what only one of them measured is in none of the others.
+    `recall` per state, `findings` per code and place. `whole` has the few numbers of the model
+    that all of this comes down to, the ones that gates judge; a bound is a word. `sections` tells
+    which parts each of the reports has at all: what only one of them measured is in none of the
+    others.
 
     Law: with the reports in the other order it is `mirrored`, to the last bit; of a report and
     itself nothing is `changed`.
@@ -102,6 +104,7 @@ class Difference:
     recall: tuple[Change, ...] = ()
     assumptions: tuple[Change, ...] = ()
     findings: tuple[Change, ...] = ()
+    whole: Change = field(default_factory=lambda: Change("model", {}, {}))
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -120,6 +123,17 @@ class Difference:
     def comparable(self) -> bool:
         """Whether both were measured alike; else a curve may differ by the way it was measured."""
         return set(self.settings.differing) <= set(NEUTRAL)
+
+    @property
+    def other_model(self) -> bool:
+        """Whether the reports are of two models, and not of one before and after something.
+
+        Another kind of model, or another shape with other parameters, out of another file.
+        """
+        facts = set(self.subject.differing)
+        known = [(side or {}).get("sha256") for side in (self.subject.before, self.subject.after)]
+        one_file = "sha256" not in facts and all(known)
+        return not one_file and ("family" in facts or {"description", "parameters"} <= facts)
 
     def mirrored(self) -> Difference:
         """The same with the reports in the other order."""

@@ -10,8 +10,9 @@ from rich.console import Console
 
 from memaudit.comparing import compare
 from memaudit.findings.judge import judge
-from memaudit.reports.diff import diff_page, diff_text, verdict_line
+from memaudit.reports.diff import diff_page, diff_text
 from memaudit.reports.diff_html import diff_html
+from memaudit.reports.diff_verdict import verdict_line
 from memaudit.results import Finding, Report, Status
 from memaudit.testing.moved_samples import gradients, precision, stability
 from tests.findings.spectral_evidence import modes
@@ -45,12 +46,12 @@ In the tables the row -> tells what is different after; an empty cell in it is
 as before, and - stands where a report has no value.
 
 Memory
-query     decay       rate or exponent      half-life horizon largest ratio
-───────────────────────────────────────────────────────────────────────────
+query     decay       rate or exponent      half-life horizon farthest apart
+────────────────────────────────────────────────────────────────────────────
 heaviside exponential 0.05 [0.0499, 0.0501]     13.86     139
-->        polynomial  0.5 [0.49, 0.51]              4   > 512 x2 at 1
-Largest ratio: the later curve over the earlier one, at the lag where they lie
-farthest apart beyond their numerical floors.
+->        polynomial  0.5 [0.49, 0.51]      4 (-71 %)   > 512 x2 at 1
+Farthest apart: how many times larger (x) or smaller (/) the later curve is, at
+the lag where the two lie farthest apart beyond their numerical floors.
 1 query unchanged
 
 Recurrent layers
@@ -60,7 +61,8 @@ layers.0 exp  0.5    1.443
 ->       best
 12 layers unchanged
 
-changed: subject, 1 of 2 queries, 1 of 13 layers
+horizon 139 steps as before, half-life 13.86 -> 4 steps (-71 %); changed:
+subject, 1 of 2 queries, 1 of 13 layers
 """
 
 
@@ -104,7 +106,7 @@ def test_what_only_one_report_measured_is_named():
     more = replace(BEFORE, stability=stability(), precision=precision(), gradient=gradients())
     assert "Measured only after: stability, precision, gradient." in page(BEFORE, more)
     assert "Measured only before: stability, precision, gradient." in page(more, BEFORE)
-    assert page(BEFORE, more).endswith("\nchanged: what was measured\n")
+    assert page(BEFORE, more).endswith("; changed: what was measured\n")
 
 
 def test_radii_that_were_searched_in_other_ways_are_said_to_be_so():
@@ -180,7 +182,7 @@ def test_foreign_text_cannot_colour_the_page():
 
 def test_the_last_line_counts_what_changed():
     assert verdict_line(compare(BEFORE, BEFORE)) == "no change"
-    assert verdict_line(compare(BEFORE, AFTER)) == PAGE.splitlines()[-1]
+    assert verdict_line(compare(BEFORE, AFTER)) == " ".join(PAGE.splitlines()[-2:])
 
 
 RECALL = """\
@@ -199,7 +201,7 @@ def test_capacities_stand_side_by_side():
     before, after = report(curve(), recall=recall()), report(curve(), recall=moved)
     difference = compare(before, after)
     assert RECALL in diff_text(difference)
-    assert verdict_line(difference) == "changed: 1 of 3 states"
+    assert verdict_line(difference) == "horizon 139 steps as before; changed: 1 of 3 states"
     page = diff_html(difference, before, after)
     assert "Recall: 2 states unchanged" in page
     assert '<span class="before">13.53</span> → <span class="change">9.5</span>' in page

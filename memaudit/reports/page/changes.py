@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memaudit.errors import clean
-from memaudit.reports.diff import both, sorted_findings
+from memaudit.reports.diff import both
 from memaudit.reports.diff_sections import SECTIONS
-from memaudit.reports.diff_table import differs, named, two
+from memaudit.reports.diff_table import APART, differs, factor, named, now, two
+from memaudit.reports.diff_verdict import sorted_findings
 from memaudit.reports.page.fitting import more
 from memaudit.reports.page.markup import Markup, joined, tag, text
 from memaudit.reports.page.table import Table
@@ -36,7 +37,7 @@ def changes_table(field: str, difference: Difference, detail: Detail) -> Markup 
     columns = [c for c in section.columns if c.always or any(differs(s, c) for s in shown)]
     rows = [_row(change, columns) for change in shown[: detail.items]]
     rest = f"; {len(shown) - detail.items} more changes" if len(shown) > detail.items else ""
-    heads = (section.noun, *(c.title for c in columns), "largest ratio")
+    heads = (section.noun, *(c.title for c in columns), APART)
     return Table(caption + rest, heads, rows).markup()
 
 
@@ -72,15 +73,19 @@ def _counted(section: Section, quiet: int) -> str:
 
 def _row(change: Change, columns: list[Column]) -> tuple[object, ...]:
     apart = change.apart
-    ratio = "" if apart is None else f"x{apart.ratio:.4g} at lag {apart.lag}"
+    ratio = "" if apart is None else f"{factor(apart.before, apart.after)} at lag {apart.lag}"
     return named(change), *(_cell(change, c) for c in columns), ratio
 
 
 def _cell(change: Change, column: Column) -> object:
     if change.before is None or change.after is None or not differs(change, column):
         return column.words(change.before or change.after or {}, 4)
-    before, after = two(column, change.before, change.after)
-    return joined(tag("span", before, class_="before"), " → ", tag("span", after, class_="change"))
+    before, after = two(column, change.before, change.after)[0], now(change, column)
+    return joined(
+        tag("span", before, class_="before"),
+        " → ",
+        tag("span", after, class_="change"),
+    )
 
 
 def _finding(what: str, change: Change) -> Markup:
