@@ -123,7 +123,7 @@ def _card(query: str, before: Curve, after: Curve) -> Markup:
         for name, pair in rows.items()
     ]
     horizons = wording.horizon(before), wording.horizon(after)
-    far = shift(before.horizon, after.horizon)
+    far = shift(before.horizon, after.horizon).replace(" %", "\u00a0%")  # kept on one line
     return tag(
         "article",
         tag("h3", text(query, limit=60)),
