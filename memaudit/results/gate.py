@@ -11,7 +11,7 @@ from memaudit.records import Record
 class GateResult(Record):
     """One `--fail-on`: the word as it was given, whether it was hit, and by what.
 
-    `told` is empty for a gate that is simply open. A gate that could not tell is hit, and says so.
+    `told` is empty for a gate that simply passed. A gate that could not tell is hit, and says so.
     """
 
     word: str

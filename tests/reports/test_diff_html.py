@@ -27,7 +27,7 @@ def test_the_page_tells_what_every_gate_said():
     section = re.search(r'<section id="gates".*?</section>', page, re.DOTALL)
     assert section is not None
     assert "horizon 139 -&gt; 69, -50.4 %" in section[0]
-    assert re.findall(r'class="kind \w+">(\w+)<', section[0]) == ["hit", "open"]
+    assert re.findall(r'class="kind \w+">(\w+)<', section[0]) == ["hit", "passed"]
     assert "new-&lt;b&gt;" in section[0]
     assert '<a href="#gates">1 gate was hit</a>: horizon&lt;-20%' in page
     assert '<a href="#gates">Gates</a>' in page

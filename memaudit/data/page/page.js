@@ -26,7 +26,9 @@
     if (size >= 1e5 || (size > 0 && size < 1e-3)) { return value.toExponential(3).replace(/\.?0+e/, "e"); }
     return String(Number(value.toPrecision(5)));
   }
-  var FORMATS = { power: power, short: short, name: function (p) { return p.name; } };
+  // On an axis of powers 0 has a place of its own, a decade below 1; between them is nothing.
+  function zero(value) { return value >= 1 ? power(value) : Math.abs(value - 0.1) < 1e-9 ? "0" : ""; }
+  var FORMATS = { power: power, short: short, zero: zero, name: function (p) { return p.name; } };
 
   function painted(value, key, colour) {
     if (Array.isArray(value)) {
@@ -98,23 +100,51 @@
     made.legend = { show: false, data: made.series.map(function (s) { return s.name; }), selected: item.selected[item.view] };
     return made;
   }
-  // Names beside points: to the right, left, above or below, wherever there is room, or none.
+  // Names beside points: wherever no other name and no point is, and where the fewest lines go through; or none.
+  var SIDES = [[1, 0], [-1, 0], [0, -1], [0, 1], [1, -1], [1, 1], [-1, -1], [-1, 1]];
+  function beside(at, wide, side) {
+    var x = side[0] ? at[0] + side[0] * (side[1] ? 4 : 9) - (side[0] < 0 ? wide : 0) : at[0] - wide / 2;
+    var y = at[1] - 8 + side[1] * 15;
+    return [x, y, x + wide, y + 16];
+  }
+  function meet(a, b) { return a[0] < b[2] && a[2] > b[0] && a[1] < b[3] && a[3] > b[1]; }
+  // Small boxes all along the lines of a chart, so that what they go through can be counted.
+  function along(chart, series) {
+    var found = [];
+    series.filter(function (s) { return s.type === "line" && s.data.length; }).forEach(function (s) {
+      var last = null;
+      s.data.forEach(function (point) {
+        var to = point[1] == null ? null : chart.convertToPixel({ seriesId: s.id }, point);
+        var count = last && to ? Math.min(400, Math.ceil(Math.hypot(to[0] - last[0], to[1] - last[1]) / 4)) : 0;
+        for (var k = 1; k <= count; k += 1) {
+          var x = last[0] + (to[0] - last[0]) * k / count, y = last[1] + (to[1] - last[1]) * k / count;
+          found.push([x - 2, y - 2, x + 2, y + 2]);
+        }
+        last = to;
+      });
+    });
+    return found;
+  }
   function label(item) {
-    var chart = item.chart, taken = [], size = [chart.getWidth(), chart.getHeight()];
-    chart.getOption().series.forEach(function (series) {
+    var chart = item.chart, all = chart.getOption().series, size = [chart.getWidth(), chart.getHeight()];
+    all.forEach(function (series) {
       if (!series.label || !series.label.show) { return; }
-      var data = series.data.map(function (point) {
-        var at = chart.convertToPixel({ seriesId: series.id }, point.value), w = 6.2 * point.name.length, box;
-        var boxes = { right: [at[0] + 9, at[1] - 8], left: [at[0] - 9 - w, at[1] - 8], top: [at[0] - w / 2, at[1] - 24], bottom: [at[0] - w / 2, at[1] + 8] };
-        var free = Object.keys(boxes).find(function (side) {
-          box = [boxes[side][0], boxes[side][1], boxes[side][0] + w, boxes[side][1] + 16];
-          return box[0] > 58 && box[2] < size[0] - 14 && box[1] > 8 && box[3] < size[1] - 44 && taken.every(function (t) {
-            return box[0] > t[2] || box[2] < t[0] || box[1] > t[3] || box[3] < t[1];
-          });
+      var places = series.data.map(function (point) { return chart.convertToPixel({ seriesId: series.id }, point.value); });
+      var taken = places.map(function (at) { return [at[0] - 6, at[1] - 6, at[0] + 6, at[1] + 6]; }), lines = along(chart, all);
+      var data = series.data.map(function (point, k) {
+        var at = places[k], best = null, least = Infinity;
+        SIDES.forEach(function (side) {
+          var box = beside(at, 6.4 * point.name.length, side), crossed;
+          if (box[0] < 60 || box[2] > size[0] - 14 || box[1] < 8 || box[3] > size[1] - 44) { return; }
+          if (taken.some(function (other, place) { return place !== k && meet(box, other); })) { return; }
+          crossed = lines.filter(function (other) { return meet(box, other); }).length;
+          if (crossed < least) { best = box; least = crossed; }
         });
-        taken.push([at[0] - 6, at[1] - 6, at[0] + 6, at[1] + 6]);
-        if (free) { taken.push(box); }
-        return Object.assign({}, point, { label: free ? { show: true, position: free } : { show: false } });
+        if (!best) { return Object.assign({}, point, { label: { show: false } }); }
+        taken.push(best);
+        // Counted from the upper left corner of the sign, which has twelve pixels.
+        var from = [best[0] - at[0] + 6, best[1] - at[1] + 8];
+        return Object.assign({}, point, { label: { show: true, position: from, align: "left", verticalAlign: "top" } });
       });
       chart.setOption({ series: [{ id: series.id, data: data }] });
     });

@@ -92,6 +92,11 @@ def heard(curve: Curve, *, floors: bool = False) -> list[float]:
     return [max(least, most * 10.0**-DECADES), most, *near]
 
 
+def is_heard(curve: Curve) -> bool:
+    """Whether anything of a curve rises above its floor."""
+    return bool((points(curve)[1] > max(0.0, curve.floor)).any())
+
+
 def fit(curve: Curve) -> list[list[float]]:
     """The fitted decay over its window: C exp(-rate t) or C t^-exponent; empty for other kinds.
 

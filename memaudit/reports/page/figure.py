@@ -85,7 +85,7 @@ class Figure:
     """Pictures of which one is seen, a sentence on how to read them, and their tables.
 
     `label` says the same as the picture, for those who cannot see it; `hint` what a hand can do
-    with it, which paper does not show.
+    with it, which paper does not show. Without views nothing is drawn: the sentence says why.
     """
 
     title: str
@@ -100,20 +100,25 @@ class Figure:
 
     def markup(self) -> Markup:
         """The figure; every part works by keyboard, and the tables without a script."""
-        several = len(self.views) > 1
         return tag(
             "figure",
             tag("figcaption", tag("h3", self.title), self._read()),
-            _reset(),
-            tag("div", self._choice(), class_="controls") if several else None,
-            [view.legend(hidden=k > 0) for k, view in enumerate(self.views)],
-            tag("div", role="img", aria_label=self.label, tabindex="0", class_="plot"),
-            [data_script(view.data(), class_="view") for view in self.views],
+            self._drawn() if self.views else None,
             _behind(self.tables),
-            data_chart=True,
-            class_=f"figure {self.shape}".strip(),
+            data_chart=bool(self.views),
+            class_=f"figure {self.shape if self.views else ''}".strip(),
             data_scale="log" if self.logarithmic else None,
         )
+
+    def _drawn(self) -> list[Markup | None]:
+        several = len(self.views) > 1
+        return [
+            _reset(),
+            tag("div", self._choice(), class_="controls") if several else None,
+            *(view.legend(hidden=k > 0) for k, view in enumerate(self.views)),
+            tag("div", role="img", aria_label=self.label, tabindex="0", class_="plot"),
+            *(data_script(view.data(), class_="view") for view in self.views),
+        ]
 
     def _read(self) -> Markup | None:
         hint = tag("span", self.hint, class_="hint") if self.hint else None

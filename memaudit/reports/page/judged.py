@@ -47,7 +47,7 @@ def gates_section(report: Report, detail: Detail) -> Section | None:
 def gates_told(gates: Sequence[GateResult], detail: Detail) -> Section | None:
     """What every `--fail-on` said."""
     rows = [
-        (clean(gate.word), _mark("hit" if gate.hit else "open"), clean(gate.told))
+        (clean(gate.word), _mark("hit" if gate.hit else "passed"), clean(gate.told))
         for gate in gates[: detail.items]
     ]
     if not rows:
@@ -124,7 +124,7 @@ def _grade(finding: Finding) -> int:
 
 
 def _mark(verdict: str) -> Markup:
-    mood = {"holds": "good", "open": "good", "fails": "warning", "hit": "error"}.get(
+    mood = {"holds": "good", "passed": "good", "fails": "warning", "hit": "error"}.get(
         verdict, "plain"
     )
     return tag("span", verdict, class_=f"kind {mood}")

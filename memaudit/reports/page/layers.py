@@ -18,6 +18,7 @@ from memaudit.reports.page.curves import (
     counted,
     curves_table,
     drawn,
+    is_heard,
     lag_axis,
     memory_axis,
     points,
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     Layers = dict[str, dict[str, Curve]]
 
 WHOLE = "The hidden state after every layer, from the same passes as the model's own answers."
+#: Where a horizon of 0 stands on a logarithmic axis: a decade below one step.
+ZERO = 0.1
 PARTS = "The recurrent parts of the model, each run by itself."
 
 
@@ -77,19 +80,23 @@ def _horizons(layers: Layers, more: str) -> Figure:
             if lag is None:
                 continue
             seen.append(lag)
-            dot = {"value": [lag, row], "told": f"{names[row]}, {name}: {wording.horizon(curve)}"}
+            dot = {
+                "value": [lag or ZERO, row],
+                "told": f"{names[row]}, {name}: {wording.horizon(curve)}",
+            }
             dots.append({**dot, **({"symbol": "triangle", "symbolRotate": -90} if beyond else {})})
         style = {"color": colour(k), "opacity": 0.9}
         offset = [0, (k - (len(queries) - 1) / 2) * 5]
         dotted = {"type": "scatter", "name": name, "data": dots, "symbolSize": 10}
         series.append({**dotted, "itemStyle": style, "color": colour(k), "symbolOffset": offset})
         keys.append(Key(name, colour(k), "spot"))
-    made = option(powers("horizon (steps)", seen, gap=28), _rows(names), series, item=True)
-    view = View("horizons", made, tuple(keys), ("horizon",), grid=True)
+    made = option(_steps(seen), _rows(names), series, item=True)
+    view = View("horizons", made, tuple(keys), (), grid=True)
+    at_once = " At the left edge: 0, nothing is remembered." if 0.0 in seen else ""
     return Figure(
         title="Horizon of every layer",
         told="Steps until a thousandth is left. A triangle lies beyond the window; a layer without "
-        "a dot shows no horizon.",
+        f"a dot shows no horizon.{at_once}",
         label=f"Dot plot of the horizons of {len(names)} layers under {len(queries)} queries.",
         views=(view,),
         tables=(_table(layers, more),),
@@ -100,10 +107,19 @@ def _horizons(layers: Layers, more: str) -> Figure:
 def _reached(curve: Curve) -> tuple[float | None, bool]:
     """The lag that is drawn, and whether the horizon lies beyond it."""
     if curve.horizon is not None:
-        return float(max(curve.horizon, 1)), False
+        return float(curve.horizon), False
     if wording.horizon(curve) in (wording.NOTHING, wording.UNKNOWN):
         return None, False
     return float(points(curve)[0][-1]), True
+
+
+def _steps(lags: list[float]) -> dict[str, Any]:
+    """A logarithmic axis; 0, where there is one, has a place of its own left of one step."""
+    made = powers("horizon (steps)", lags, gap=28)
+    if 0.0 not in lags:
+        return made
+    made["axisLabel"]["formatter"] = "zero"
+    return {**made, "min": ZERO, "interval": 1}
 
 
 def _rows(names: list[str]) -> dict[str, Any]:
@@ -114,10 +130,11 @@ def _rows(names: list[str]) -> dict[str, Any]:
 
 def _curves(layers: Layers, detail: Detail, more: str) -> Figure:
     """The curves of one query at a time, coloured by depth."""
-    views, tables = [], []
+    views, tables, silent = [], [], []
     for query in _queries(layers):
         curves = {n: c[query] for n, c in layers.items() if query in c and len(points(c[query])[0])}
-        if not curves:
+        if not any(map(is_heard, curves.values())):
+            silent += [clean(query, limit=60)] if curves else []
             continue
         hues = [depth_colour(k, len(curves)) for k in range(len(curves))]
         strokes = [stroke(k, len(curves)) for k in range(len(curves))]
@@ -136,9 +153,10 @@ def _curves(layers: Layers, detail: Detail, more: str) -> Figure:
         tables.append(
             curves_table(f"{clean(query, limit=60)}: memory by lag and layer", curves, detail)
         )
+    hushed = f" Nothing above the floor in any layer: {', '.join(silent)}." if silent else ""
     return Figure(
         title="Curves of the layers",
-        told=f"From the first layer to the last along the colour scale{more}.",
+        told=f"From the first layer to the last along the colour scale{more}.{hushed}",
         label=f"Line plot of memory by lag for {len(layers)} layers, one query at a time.",
         views=tuple(views),
         tables=(_table(layers, more), *tables),

@@ -13,6 +13,7 @@ from memaudit.reports.page.curves import (
     curves_table,
     drawn,
     fit,
+    is_heard,
     lag_axis,
     marks,
     memory_axis,
@@ -45,7 +46,7 @@ def memory_section(report: Report, detail: Detail) -> Section:
     power_law = any(c.decay.kind == "polynomial" for c in curves.values())
     names = dict(zip(with_points, unique(with_points), strict=True))
     blocks = []
-    if len(with_points) > 1:
+    if len(with_points) > 1 and any(map(is_heard, with_points.values())):
         blocks.append(overview(with_points, names, detail, logarithmic=power_law).markup())
     panels = [
         panel(names[query], curve, colour(k), detail, logarithmic=power_law).markup()
@@ -88,7 +89,14 @@ def overview(
 
 
 def panel(name: str, curve: Curve, hue: str, detail: Detail, *, logarithmic: bool) -> Figure:
-    """One curve with its median, its floor, the window and the line of its fit, its horizon."""
+    """One curve with its median, its floor, the window and the line of its fit, its horizon.
+
+    Where nothing rises above the floor there is nothing to draw but noise.
+    """
+    tables = (facts_table(name, curve), _table(name, curve, detail))
+    if not is_heard(curve):
+        told = f"{said(curve)}. {silent(curve)}"
+        return Figure(title=name, told=told, label="", views=(), tables=tables)
     parts = _parts(curve, hue, detail)
     series = [one for _, drawn_parts in parts for one in drawn_parts]
     made = option(lag_axis([curve]), memory_axis([curve], floors=True), series)
@@ -98,7 +106,7 @@ def panel(name: str, curve: Curve, hue: str, detail: Detail, *, logarithmic: boo
         told=f"{said(curve)}.",
         label=f"Line plot of {spoken(curve)}.",
         views=(View(name, made, keys, ("lag", "memory"), lag=True, drawn=part),),
-        tables=(facts_table(name, curve), _table(name, curve, detail)),
+        tables=tables,
         logarithmic=logarithmic,
     )
 
@@ -160,6 +168,13 @@ def said(curve: Curve) -> str:
     elif horizon != wording.NOTHING:
         told.append(f"horizon {horizon}")
     return ", ".join(told)
+
+
+def silent(curve: Curve) -> str:
+    """Why a curve is not drawn."""
+    count = len(points(curve)[0])
+    lags = f"any of {count:,} lags" if count > 1 else "the only lag"
+    return f"Not drawn: nothing rises above the numerical floor ({curve.floor:.3g}) at {lags}."
 
 
 def spoken(curve: Curve) -> str:

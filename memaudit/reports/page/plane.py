@@ -26,19 +26,20 @@ def plane(far: float, series: Sequence[dict[str, Any]]) -> dict[str, Any]:
     upward = axis("imaginary part", gap=40, min=-reach, max=reach)
     for one in (across, upward):  # the ends of the axes are no round numbers
         one["axisLabel"] |= {"showMinLabel": False, "showMaxLabel": False}
-    unit = circle("unit circle", 1.0, "$ink", "solid")
+    # Above a margin so small that both circles are one: the boundary is what must be seen.
+    unit = circle("unit circle", 1.0, "$ink", "solid", z=2)
     made = option(across, upward, [unit, *series], item=True)
     # Equal margins on both sides keep the circle round in a square.
     made["grid"] = {"left": 58, "right": 16, "top": 16, "bottom": 58, "containLabel": False}
     return made
 
 
-def circle(name: str, radius: float, hue: str, kind: str) -> dict[str, Any]:
+def circle(name: str, radius: float, hue: str, kind: str, *, z: int = 1) -> dict[str, Any]:
     """A circle around zero that tells no numbers of its own."""
     turns = np.linspace(0.0, 2.0 * math.pi, ROUND)
     points = [[digits(radius * math.cos(t)), digits(radius * math.sin(t))] for t in turns.tolist()]
     style = {"width": 1.5, "type": kind}
-    return line(name, points, hue, lineStyle=style, id=f"aux {name}", silent=True)
+    return line(name, points, hue, lineStyle=style, id=f"aux {name}", silent=True, z=z)
 
 
 def drawable(eigenvalues: object) -> np.ndarray:

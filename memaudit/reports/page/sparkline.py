@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from memaudit.reports.page.axes import decades
-from memaudit.reports.page.curves import heard, points
+from memaudit.reports.page.curves import heard, is_heard, points
 from memaudit.reports.page.detail import outline
 from memaudit.reports.page.markup import Markup, tag
 
@@ -32,17 +32,21 @@ def sparkline(curve: Curve, *, colour: str | None = None) -> Markup:
 
 
 def _path(curve: Curve) -> str:
+    """Strokes above the floor, down to the bottom where the curve sinks into it, and no farther."""
     lags, values = points(curve)
-    kept = outline(values, POINTS)
-    seen = [(x, v) for x, v in zip(lags[kept].tolist(), values[kept].tolist(), strict=True)]
-    seen = [(x, v) for x, v in seen if v > 0]
-    if len(seen) < 2:
+    if not is_heard(curve):
         return ""
     low, high = decades(heard(curve))
+    kept = outline(values, POINTS)
     across = max(lags[-1] - lags[0], 1)
-    places = []
-    for lag, value in seen:
-        share = (high - max(math.log10(value), low)) / (high - low)
+    path, before = "", None
+    for lag, value in zip(lags[kept].tolist(), values[kept].tolist(), strict=True):
+        sunk = value <= max(0.0, curve.floor) or value < 10.0**low
+        share = 1.0 if sunk else (high - max(math.log10(value), low)) / (high - low)
         x = 1 + (lag - lags[0]) / across * (WIDTH - 2)
-        places.append(f"{x:.1f} {1 + max(share, 0.0) * (HEIGHT - 2):.1f}")
-    return "M" + "L".join(places)
+        place = f"{x:.1f} {1 + max(share, 0.0) * (HEIGHT - 2):.1f}"
+        if before is not None and not (sunk and before[1]):
+            # A stroke that ends below the floor ends the line; the next one begins anew.
+            path += f"L{place}" if path.endswith(before[0]) else f"M{before[0]}L{place}"
+        before = place, sunk
+    return path
