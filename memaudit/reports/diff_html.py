@@ -123,11 +123,11 @@ def _card(query: str, before: Curve, after: Curve) -> Markup:
         for name, pair in rows.items()
     ]
     horizons = wording.horizon(before), wording.horizon(after)
-    far = shift(before.horizon, after.horizon).replace(" %", "\u00a0%")  # kept on one line
+    far = shift(before.horizon, after.horizon)
     return tag(
         "article",
         tag("h3", text(query, limit=60)),
-        tag("p", tag("span", _arrow(*horizons), class_="big"), f" steps to the horizon{far}"),
+        tag("p", tag("span", _arrow(*horizons), class_="big"), f"{far} steps to the horizon"),
         tag("dl", facts),
         class_="card",
     )

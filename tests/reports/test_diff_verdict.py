@@ -128,7 +128,7 @@ def test_percents_stand_beside_horizon_half_life_and_rate():
     for words in ("0.3 (+500 %) [0.29, 0.31]", "2.31 (-83 %)", "23 (-83 %)", "/3.1e+12 at lag 115"):
         assert f">{words}<" in page
     assert "rate 0.05 → rate 0.3 (+500 %)" in page
-    assert "steps to the horizon (-83\u00a0%)" in page
+    assert "</span> (-83 %) steps to the horizon" in page
 
 
 def test_a_rate_beside_an_exponent_has_no_percent():
