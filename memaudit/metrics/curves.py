@@ -88,7 +88,10 @@ def whole_numbers(report: Report) -> Iterator[Number]:
             higher = _unseen(report, query)
         if name == BEYOND:  # not a number of its own
             lower = higher = ()
-        yield Number(name, value, holder=query, lower=lower, higher=higher, beyond=beyond)
+        short = _short(counting, rows, name, value)
+        yield Number(
+            name, value, holder=query, lower=lower, higher=higher, beyond=beyond, short=short
+        )
 
 
 def whole_holders(report: Report) -> dict[str, tuple[str, float]]:
@@ -152,6 +155,16 @@ def _layer(report: Report, query: str, curve: Curve) -> str:
     if report.subject.whole:
         return ""
     return next((layer for layer, own in report.layers.items() if own.get(query) == curve), "")
+
+
+def _short(
+    counting: Mapping[str, Curve], rows: Mapping[str, Row], name: str, value: float
+) -> tuple[tuple[str, float], ...]:
+    """Queries beyond the last lag of theirs, where that is less than the number itself."""
+    if name not in ("horizon", "half_life") or value == math.inf:
+        return ()
+    seen = {query: _reach(counting[query], name, row[name]) for query, row in rows.items()}
+    return tuple((q, last) for q, last in seen.items() if last is not None and last < value)
 
 
 def _reach(curve: Curve, name: str, value: float | None) -> float | None:

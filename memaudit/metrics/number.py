@@ -13,7 +13,8 @@ class Number:
 
     The number of a whole is the least or the largest of its parts: `holder` is the one that it
     comes from, `lower` and `higher` those that were asked and not measured, and could make it
-    smaller or larger. `beyond` is how far was looked where the value is infinite.
+    smaller or larger. `beyond` is how far was looked where the value is infinite. `short` has the
+    parts that lie beyond what was looked at, by that lag or move, where it is less than the value.
     """
 
     metric: str
@@ -25,6 +26,7 @@ class Number:
     lower: tuple[str, ...] = ()
     higher: tuple[str, ...] = ()
     beyond: float | None = None
+    short: tuple[tuple[str, float], ...] = ()
 
     @property
     def key(self) -> str:
@@ -34,8 +36,9 @@ class Number:
 
     def unknown(self, sign: str, limit: float) -> tuple[str, ...]:
         """The parts that could make a comparison hold which does not hold for the value."""
+        lower = (*self.lower, *(part for part, last in self.short if last < limit))
         if self.value is None or sign == "!=":
-            return (*self.lower, *self.higher)
+            return (*lower, *self.higher)
         if sign == "==":
-            return self.lower if limit < self.value else self.higher
-        return self.lower if sign in ("<", "<=") else self.higher
+            return lower if limit < self.value else self.higher
+        return lower if sign in ("<", "<=") else self.higher

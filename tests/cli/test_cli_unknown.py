@@ -73,6 +73,19 @@ def test_a_query_that_was_asked_and_is_nowhere_hits_the_gate(run, stage):
     assert found == "horizon, which was not measured under mine"
 
 
+def test_a_query_that_was_looked_at_less_far_than_the_number_is_large_keeps_no_gate_open(
+    run, stage
+):
+    brief = of_kind("persistent", "impulse")
+    short = {name: getattr(brief, name)[:32] for name in ("lags", "values", "median")}
+    made = report(curve(), replace(brief, **short))
+    last = int(short["lags"][-1])
+    assert judged(run, stage, made, f"horizon<{last}") is None
+    told = judged(run, stage, made, f"horizon<{last + 2}")
+    assert told == "horizon, which was not measured under impulse"
+    assert judged(run, stage, made, "horizon<140") == "horizon = 139 at heaviside"
+
+
 @pytest.mark.parametrize("kind", ["persistent", "growing"])
 def test_what_never_halves_has_a_half_life_beyond_the_window(run, stage, kind):
     made = report(curve(), of_kind(kind, "impulse"))
