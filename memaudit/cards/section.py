@@ -15,6 +15,12 @@ _BEGIN = re.compile(rf"{_FIRST}<!--[ \t]*memaudit begin\b[^\r\n]*?-->{_LAST}", r
 _END = re.compile(rf"{_FIRST}<!--[ \t]*memaudit end[ \t]*-->{_LAST}", re.M)
 #: The line that begins or ends a block of code, indented as in a list or not.
 _FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})([^\r\n]*)")
+#: Text that HTML shows as it stands, until a line closes it.
+_PRE = "<pre>"
+_BEGIN_PRE = re.compile(r"\ufeff? {0,3}<pre(?=[\s>])", re.I)
+_END_PRE = re.compile(r"</pre>", re.I)
+#: The lines around front matter.
+_RULE = re.compile(r"---[ \t]*[\r\n]*")
 _END_OF_LINE = re.compile(r"\r\n|\r|\n")
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
@@ -67,22 +73,53 @@ def _line(text: str, position: int) -> int:
 
 
 def _without_code(text: str) -> str:
-    """The text with blanks where code stands: markers in it are somebody's example.
+    """The text with blanks where code or front matter stands: markers there are an example.
 
-    One pass over the lines, whatever they hold. A fence is closed by one of the same sign that is
-    as long at least and has nothing behind it. Behind one that is never closed text is text: a
+    One pass over the lines, whatever they hold. Behind code that is never closed text is text: a
     section that was put at the end must be found again.
     """
     lines = _LINE.findall(text)
-    kept, fence, opened = list(lines), "", 0
-    for number, line in enumerate(lines):
-        match = _FENCE.match(line)
-        if match is None:
-            continue
-        if not fence:
-            fence, opened = match[1], number
-        elif match[1].startswith(fence) and not match[2].strip():
-            for inside in range(opened, number + 1):
-                kept[inside] = re.sub(r"[^\r\n]", " ", lines[inside])
-            fence = ""
+    kept, code, opened = list(lines), "", 0
+    begin = _front(lines)
+    kept[:begin] = map(_blank, lines[:begin])
+    for number in range(begin, len(lines)):
+        line = lines[number]
+        if not code:
+            code, opened = _opens(line), number
+            if code != _PRE:  # which alone may end in the line that begins it
+                continue
+        if _closes(code, line):
+            kept[opened : number + 1] = map(_blank, lines[opened : number + 1])
+            code = ""
     return "".join(kept)
+
+
+def _front(lines: list[str]) -> int:
+    """How many lines the front matter has; 0 where it is never closed, or holds a section."""
+    if not lines or not _RULE.fullmatch(lines[0].removeprefix("\ufeff")):
+        return 0
+    for number, line in enumerate(lines[1:], start=1):
+        if _RULE.fullmatch(line):
+            return number + 1
+        if line.startswith("<!--"):  # YAML is indented there: the rule above is only a rule
+            return 0
+    return 0
+
+
+def _opens(line: str) -> str:
+    """The sign that begins a block of code in this line, "" for none."""
+    if match := _FENCE.match(line):
+        return match[1]
+    return _PRE if _BEGIN_PRE.match(line) else ""
+
+
+def _closes(code: str, line: str) -> bool:
+    """Whether the block ends: a fence by one as long at least, with nothing behind it."""
+    if code == _PRE:
+        return _END_PRE.search(line) is not None
+    match = _FENCE.match(line)
+    return match is not None and match[1].startswith(code) and not match[2].strip()
+
+
+def _blank(line: str) -> str:
+    return re.sub(r"[^\r\n]", " ", line)

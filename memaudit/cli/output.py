@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 import sys
 from typing import TYPE_CHECKING
@@ -96,7 +97,7 @@ def unwritable(error: OSError, *, source: str = "stdout") -> MachineError:
 
 def console() -> Console:
     """A console for stdout: as wide as the terminal, or 80 columns of plain text."""
-    from rich.console import Console
+    from rich.console import Console, ConsoleDimensions
 
     terminal = sys.stdout.isatty()
     sheet = Console(
@@ -105,6 +106,9 @@ def console() -> Console:
         highlight=False,
         soft_wrap=False,
     )
+    if sheet.is_dumb_terminal:  # rich takes 80 columns for granted where TERM is "dumb"
+        columns, lines = shutil.get_terminal_size()
+        sheet.size = ConsoleDimensions(columns if terminal else PLAIN_WIDTH, lines)
     sheet.width = max(sheet.width, LEAST_WIDTH)
     return sheet
 

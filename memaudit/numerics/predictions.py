@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,12 +47,16 @@ class Prediction:
 
 def predictions(report: Report) -> tuple[Prediction, ...]:
     """Every curve on vectors beside the slowest mode of the layers at its place."""
-    return tuple(
-        _prediction(where, query, curve, spectra, complete=_complete(report, spectra))
-        for where, curves, spectra in _places(report)
-        for query, curve in curves.items()
-        if curve.normalization != "none"
-    )
+    forward = not any(layer.directions > 1 for layer in report.subject.recurrences)
+    found = []
+    for where, curves, spectra in _places(report):
+        complete = forward and _complete(report, spectra)
+        found += [
+            _prediction(where, query, curve, spectra, complete=complete)
+            for query, curve in curves.items()
+            if curve.normalization != "none"
+        ]
+    return tuple(found)
 
 
 def slowest(item: Spectrum, *, silent: bool) -> tuple[float, float, str]:
@@ -73,8 +78,11 @@ def _places(
     """Curves with the spectra behind them: by part of a host, else those of the whole model."""
     apart = report.layers and not report.subject.whole
     groups = report.layers if apart else {"": report.memory}
+    parts: dict[str, list[Spectrum]] = {}
+    for item in report.spectrum:
+        parts.setdefault(item.where, []).append(item)
     for where, curves in groups.items():
-        spectra = tuple(item for item in report.spectrum if not where or item.where == where)
+        spectra = tuple(parts.get(where, ())) if where else report.spectrum
         if spectra:
             yield where, curves, spectra
 
@@ -100,17 +108,16 @@ def _prediction(
 
 
 def _complete(report: Report, spectra: tuple[Spectrum, ...]) -> bool:
-    """Whether every layer that was heard has a spectrum, one at rest and in one direction."""
+    """Whether every layer that was heard has a spectrum, and one at rest."""
     if any(NOT_SETTLED in item.at for item in spectra):
-        return False
-    if any(layer.directions > 1 for layer in report.subject.recurrences):
         return False
     if not report.subject.whole:
         return True
-    names = [item.layer for item in spectra]
-    return all(any(_inside(name, layer) for name in names) for layer in report.layers)
+    names = sorted(f"{item.layer}." for item in spectra)
+    return all(_inside(names, f"{layer}.") for layer in report.layers)
 
 
-def _inside(name: str, layer: str) -> bool:
-    """Whether a recurrence of that name stands in the layer, or is the layer."""
-    return f"{name}.".startswith(f"{layer}.")
+def _inside(names: list[str], layer: str) -> bool:
+    """Whether one of the sorted names stands in the layer, or is the layer: all end in a dot."""
+    place = bisect_left(names, layer)
+    return place < len(names) and names[place].startswith(layer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ HEIGHT = 14
 ABOVE = 10.0
 #: Errors further below the reference than this are not drawn.
 DECADES = 8
+#: A reference of this size is drawn at the edge of what a number can hold.
+LARGEST = sys.float_info.max
 
 
 def mark(number: int) -> str:
@@ -66,23 +69,34 @@ def error_plot(report: ErrorPlot, *, width: int = 72, ascii_only: bool = False) 
 def _decades(report: ErrorPlot) -> tuple[float, float]:
     """The powers of ten that enclose the curves, as far as they are drawn."""
     errors = np.concatenate(list(report.curves))
-    top = math.log10(report.scale * ABOVE) if report.scale > 0 else 0.0
+    top = math.log10(min(report.scale * ABOVE, LARGEST)) if report.scale > 0 else 0.0
     seen = np.log10(errors[(errors > 0) & np.isfinite(errors)])
     seen = seen[(seen <= top) & (seen >= top - DECADES)]
     low = math.floor(seen.min()) if len(seen) else math.floor(top) - 1
-    high = math.ceil(max(float(seen.max()), math.log10(report.scale or 1.0))) if len(seen) else top
+    high = (
+        math.ceil(max(float(seen.max()), math.log10(min(report.scale or 1.0, LARGEST))))
+        if len(seen)
+        else top
+    )
     return float(low), float(max(high, low + 1))
 
 
 def _reached(report: ErrorPlot, high: float) -> int:
     """How many betas there are until the last curve leaves the picture."""
-    inside = np.stack([curve <= 10**high for curve in report.curves]).any(0)
+    inside = np.stack(
+        [np.isfinite(curve) & (curve <= _ten_to(high)) for curve in report.curves]
+    ).any(0)
     return int(np.flatnonzero(inside)[-1]) + 1 if inside.any() else len(report.betas)
+
+
+def _ten_to(power: float) -> float:
+    """A power of ten, infinite where no number is as large."""
+    return 10**power if power < math.log10(LARGEST) else math.inf
 
 
 def _row(error: float, low: float, high: float, rows: int) -> float | None:
     """The row of an error, 0 on top; None above the picture, the bottom row below it."""
-    if not np.isfinite(error) or error > 10**high:
+    if not np.isfinite(error) or error > _ten_to(high):
         return None
     power = math.log10(error) if error > 0 else low
     return (high - max(power, low)) / (high - low) * (rows - 1)

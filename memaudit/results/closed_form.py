@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from memaudit.errors import clean
 from memaudit.records import Record, plain
 from memaudit.results.curve import Decay, Status
 from memaudit.results.reading import alike, floats, lags_of
@@ -55,7 +56,7 @@ class ClosedForm(Record):
 
     def __repr__(self) -> str:
         return (
-            f"ClosedForm({self.layer}: {self.decay}; horizon {self.horizon}, measured "
+            f"ClosedForm({clean(self.layer)}: {self.decay}; horizon {self.horizon}, measured "
             f"{self.measured_horizon}; deviation {self.deviation})"
         )
 

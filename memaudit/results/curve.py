@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from memaudit.errors import clean
 from memaudit.records import Record
 from memaudit.results.reading import alike, floats, lags_of, listed
 
@@ -61,7 +62,7 @@ class Decay(Record):
     support: int | None = None
 
     def __str__(self) -> str:
-        text = self.kind
+        text = clean(self.kind)
         if self.rate is not None:
             text += f", rate {self.rate:.4g}"
         if self.exponent is not None:
@@ -120,7 +121,7 @@ class Curve(Record):
         from memaudit.reports import wording
 
         told = f"horizon {wording.horizon(self)}, half-life {wording.half_life(self)}"
-        return f"Curve({self.query}: {self.decay}; {told}, {len(self.values)} lags)"
+        return f"Curve({clean(self.query)}: {self.decay}; {told}, {len(self.values)} lags)"
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:

@@ -130,7 +130,7 @@ class FamilyReport(Record):
 
     def __repr__(self) -> str:
         sizes = ", ".join(str(member.size) for member in self.members)
-        return f"FamilyReport(m = {sizes}; {self.verdict}: {self.reason})"
+        return f"FamilyReport(m = {sizes}; {clean(self.verdict)}: {clean(self.reason)})"
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON report: schema number and kind first, then the version, then the fields."""

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from memaudit.errors import clean
 from memaudit.records import Record
 from memaudit.results.curve import Status
 from memaudit.results.endless import bounded, unbounded
@@ -153,7 +154,7 @@ class Decoding(Record):
         return f"capacity {self.capacity:.4g} of {self.numbers} numbers"
 
     def __repr__(self) -> str:
-        return f"Decoding({self.state!r}, {self.kind}: {self.told}, {len(self.values)} lags)"
+        return f"Decoding({self.state!r}, {clean(self.kind)}: {self.told}, {len(self.values)} lags)"
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:

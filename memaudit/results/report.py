@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
 
+from memaudit.errors import clean
 from memaudit.records import Record
 from memaudit.results.checking import check_numbers, check_settings, check_types
 from memaudit.results.closed_form import ClosedForm
@@ -62,8 +63,8 @@ class Report(Record):
 
     def __repr__(self) -> str:
         curves = "".join(f"\n  {curve!r}" for curve in self.memory.values())
-        codes = " ".join(finding.code for finding in self.findings) or "none"
-        title = f"{self.subject.source}: {self.subject.description}"
+        codes = " ".join(clean(finding.code) for finding in self.findings) or "none"
+        title = f"{clean(self.subject.source)}: {clean(self.subject.description)}"
         return f"Report({title}{curves}\n  findings: {codes})"
 
     def _repr_html_(self) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from memaudit.errors import clean
+
 
 @dataclass(frozen=True, slots=True)
 class RetrofittedLayer:
@@ -68,9 +70,16 @@ class Retrofit:
 
     def __str__(self) -> str:
         """One line for every layer."""
-        lines = [f"retrofit {self.reparam}: {len(self.layers)} done, {len(self.refused)} refused"]
-        lines += [f"  {one.layer} {one.weight}: {one.old} -> {one.new}" for one in self.layers]
-        lines += [f"  {one.layer} refused: {one.reason}" for one in self.refused]
+        lines = [
+            f"retrofit {clean(self.reparam)}: {len(self.layers)} done, {len(self.refused)} refused"
+        ]
+        lines += [
+            f"  {clean(one.layer)} {clean(one.weight)}: {clean(one.old)} -> {clean(one.new)}"
+            for one in self.layers
+        ]
+        lines += [
+            f"  {clean(one.layer)} refused: {clean(one.reason, limit=1200)}" for one in self.refused
+        ]
         return "\n".join(lines)
 
 

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from memaudit.errors import clean
 from memaudit.records import Record, plain
 from memaudit.results.endless import bounded, unbounded
 from memaudit.results.reading import alike, floats, listed
@@ -31,7 +32,8 @@ class SpectrumPoint(Record):
     time_scale: float
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(at {self.at}: time scale {self.time_scale:.4g} steps)"
+        scale = f"time scale {self.time_scale:.4g} steps"
+        return f"{type(self).__name__}(at {clean(self.at)}: {scale})"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; of many eigenvalues the slowest are kept."""
@@ -75,8 +77,9 @@ class Spectrum(Record):
     note: str = ""
 
     def __repr__(self) -> str:
+        made = clean(self.parameterization)
         return (
-            f"Spectrum({self.layer}: {self.count} modes, {self.parameterization}, at {self.at} "
+            f"Spectrum({clean(self.layer)}: {self.count} modes, {made}, at {clean(self.at)} "
             f"margin {self.margin:.3g}, time scale {self.time_scale:.4g} steps)"
         )
 

@@ -25,6 +25,9 @@ BLOCK = f"{BEGIN}\nnew\n{END}"
         (f"{BEGIN}\nold\n{END}", BLOCK),
         (f"{BEGIN}\n{END}\n", f"{BLOCK}\n"),
         ("<!-- memaudit begin -->\nold\n<!--memaudit end-->\n", f"{BLOCK}\n"),
+        (f"---\n\n{BEGIN}\nold\n{END}\n---\n", f"---\n\n{BLOCK}\n---\n"),
+        (f"<pre>\nopen\n{BEGIN}\nold\n{END}\n", f"<pre>\nopen\n{BLOCK}\n"),
+        (f"<prefix>\n{BEGIN}\nold\n{END}\n</pre>\n", f"<prefix>\n{BLOCK}\n</pre>\n"),
         ("  <!-- memaudit begin: mine --> \nold\n <!-- memaudit end --> \nx", f"{BLOCK}\nx"),
     ],
 )
@@ -109,6 +112,12 @@ def test_twice_is_once_and_the_rest_is_kept(text, section):
         f"- a list\n  ```html\n  {BEGIN}\n  {END}\n  ```\n",
         f"    {BEGIN}\n    {END}\n",
         f"````\n```\n{BEGIN}\n{END}\n````\n",
+        f"---\ncode: |\n  {BEGIN}\n  {END}\n---\n# M\n\n",
+        f"\ufeff---\r\ncode: |\r\n  {BEGIN}\r\n  {END}\r\n--- \r\n# M\r\n",
+        f"---\ncode: |\n  ```\n---\n# M\n\n```\n{BEGIN}\n{END}\n```\n",
+        f"<pre>\n{BEGIN}\n{END}\n</pre>\n",
+        f'  <PRE class="a">x\n{BEGIN}\n```\n{END}\n</PRE>\n',
+        f"<pre>one line</pre>\n```\n{BEGIN}\n{END}\n```\n",
     ],
 )
 def test_markers_in_code_are_an_example(text):

@@ -250,3 +250,28 @@ def test_signs_that_an_encoding_has_not_are_spelled_out():
         told[encoding] = done.stdout.decode()
     # What other programs read stays data: only words are spelled out.
     assert told == {"ascii": "a -> b... R^2\na \\u2192 b", "utf-8": "a → b… R²\na → b"}
+
+
+@pytest.mark.parametrize("term", ["dumb", "xterm"])
+def test_a_terminal_without_colours_has_its_own_width(term):
+    """Rich takes 80 columns for granted where TERM is "dumb"."""
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    parent, child = pty.openpty()
+    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 44, 0, 0))
+    unset = ("COLUMNS", "LINES", "FORCE_COLOR", "TTY_COMPATIBLE")
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
+    asked = "from memaudit.cli.output import console; print(*console().size, flush=True)"
+    subprocess.run(
+        [sys.executable, "-c", asked],
+        stdout=child,
+        env={**environment, "TERM": term, "NO_COLOR": "1"},
+        check=True,
+    )
+    os.close(child)
+    told = os.read(parent, 100).decode().split()
+    os.close(parent)
+    assert told == ["44", "30"]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import time
+from dataclasses import replace
 
 import pytest
 
 from memaudit.numerics.predictions import predictions
+from memaudit.results.identity import Recurrence
 from tests.findings.spectral_evidence import cell, modes
 from tests.reports.handmade import curve, identity, of_kind, report
 
@@ -56,3 +59,37 @@ def test_parts_without_a_spectrum_are_left_out():
     spectra = (modes(0.9, where="b"),)
     host = report(spectrum=spectra, layers=layers, subject=identity(whole=False))
     assert [item.where for item in predictions(host)] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("names", "layers", "complete"),
+    [
+        (("a.rnn", "b"), ("a", "b"), True),
+        (("a", "b.0.cell"), ("b.0", "a"), True),
+        (("a-1", "ab"), ("a",), False),  # sorts before "a." and is no part of it
+        (("a!", "a.x", "ab"), ("a",), True),
+        (("a",), ("a.x",), False),
+        (("a",), ("a", "z"), False),
+    ],
+)
+def test_a_prediction_is_complete_when_every_layer_holds_a_recurrence(names, layers, complete):
+    spectra = tuple(cell(0.9, layer=name) for name in names)
+    heard = {layer: {"impulse": curve("impulse")} for layer in layers}
+    made = report(curve("impulse"), spectrum=spectra, layers=heard, subject=identity())
+    (found,) = predictions(made)
+    assert found.complete is complete
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_many_layers_are_paired_in_one_go(whole):
+    """Work that grows with the square of the layers takes minutes here."""
+    names = [f"layers.{place}" for place in range(20_000)]
+    one, heard = cell(0.9), {"impulse": curve("impulse")}
+    spectra = tuple(replace(one, layer=f"{n}.rnn", where="" if whole else n) for n in names)
+    subject = identity(whole=whole, recurrences=(Recurrence("a", "rnn", 1, 1),) * len(names))
+    layers = dict.fromkeys(names, heard)
+    start = time.perf_counter()
+    found = predictions(report(*heard.values(), spectrum=spectra, layers=layers, subject=subject))
+    assert time.perf_counter() - start < 10
+    assert len(found) == (1 if whole else len(names))
+    assert all(item.complete for item in found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from io import StringIO
 
+import numpy as np
 from rich.console import Console
 
 from memaudit.reports.stability_table import stability_block
@@ -57,3 +58,12 @@ def test_parts_of_a_host_have_a_column() -> None:
     told = page(near.joined(far))
     assert "layer" in told.splitlines()[1]
     assert told.count("encoder") == told.count("decoder") == 2
+
+
+def test_errors_at_the_end_of_all_numbers_are_drawn() -> None:
+    """A reference of 1e308, ten times which is no number, and curves that are infinite."""
+    made = stability()
+    for errors, top in (([1e307, 1e308, 1.5e308, np.inf], "1e+309"), ([np.inf] * 4, "1e+308")):
+        curves = tuple(replace(c, errors=np.asarray(errors)) for c in made.curves)
+        picture = page(replace(made, scale=1e308, curves=curves)).split("dotted: the answers\n")[1]
+        assert top in picture
