@@ -134,7 +134,8 @@ class FlaxStack(SequenceNet):
 
     def describe(self) -> str:
         width = self.decoder.in_features
-        return f"{len(self.encoder.layers)} residual blocks of width {width}, log-softmax"
+        blocks = len(self.encoder.layers)
+        return f"{blocks} residual block{'s' * (blocks != 1)} of width {width}, log-softmax"
 
     def _distribution(self, x: Tensor) -> Tensor:
         if self.groups == 1:

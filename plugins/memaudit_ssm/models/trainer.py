@@ -153,7 +153,8 @@ class TrainerNet(SequenceNet):
         return x
 
     def describe(self) -> str:
-        what = f"{len(self.model.layers)} residual blocks of width {self.hidden}"
+        blocks = len(self.model.layers)
+        what = f"{blocks} residual block{'s' * (blocks != 1)} of width {self.hidden}"
         return what + restored(self.cores().values())
 
     def _kept(self, x: Tensor) -> Tensor:
