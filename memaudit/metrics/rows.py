@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from memaudit.metrics.curves import curve_numbers
 from memaudit.results import Recall
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from memaudit.results import Curve, Recurrence, Report, Spectrum
 
@@ -79,8 +80,9 @@ def _model(report: Report) -> dict[str, Any]:
 def _layers(report: Report) -> Iterator[dict[str, Any]]:
     known, held = _recurrences(report), _capacities(report.recall)
     told: set[tuple[str, str]] = set()
+    inside_of = _insides(known, report.layers, whole=report.subject.whole)
     for layer, curves in report.layers.items():
-        inside = [key for key in known if _inside(key, layer, whole=report.subject.whole)]
+        inside = inside_of[layer]
         told |= set(inside)
         for key in inside or [("", "")]:
             found = {"capacity": held.get(layer), **known.get(key, {}), **_memory(curves)}
@@ -106,30 +108,62 @@ def _capacities(recall: Any) -> dict[str, float]:
 def _recurrences(report: Report) -> dict[tuple[str, str], dict[str, Any]]:
     """Every recurrence by the part of a host and its name: what it is, and its modes."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
-    sizes, heard = report.subject.recurrences, set()
+    sizes: dict[str, tuple[int, Recurrence]] = {}
+    for place, one in enumerate(report.subject.recurrences):
+        sizes.setdefault(one.layer, (place, one))
+    lengths, heard = sorted({len(name) for name in sizes}, reverse=True), set()
     for item in report.spectrum:
         names = (item.layer, f"{item.where}.{item.layer}")
-        own = [one for one in sizes if any(_within(name, one.layer) for name in names)]
-        size = max(own, key=lambda one: len(one.layer), default=None)  # of two that fit, the inner
+        size = _innermost(names, sizes, lengths)
         heard.add(size.layer if size is not None else "")
         found[item.where, item.layer] = {**_size(size), **_modes(item)}
-    for item in sizes:
+    for item in report.subject.recurrences:
         if item.layer not in heard:
             found["", item.layer] = _size(item)
     return found
 
 
-def _within(name: str, layer: str) -> bool:
-    """Whether a name is that of the layer or of something inside it, such as one direction."""
-    return f"{name}.".startswith(f"{layer}.")
+def _innermost(
+    names: tuple[str, ...], sizes: dict[str, tuple[int, Recurrence]], lengths: list[int]
+) -> Recurrence | None:
+    """The recurrence that has one of the names, or holds it; of several the one inside of others.
+
+    `lengths` are those of the names of the recurrences, the longest first: few, however many
+    recurrences there are.
+    """
+    for length in lengths:
+        fitting = [
+            sizes[name[:length]]
+            for name in names
+            if f"{name}."[length : length + 1] == "." and name[:length] in sizes
+        ]
+        if fitting:
+            return min(fitting, key=lambda found: found[0])[1]
+    return None
 
 
-def _inside(key: tuple[str, str], layer: str, *, whole: bool) -> bool:
-    """Whether a recurrence belongs to a layer: to the part of a host, or by its name."""
-    where, name = key
-    if not whole and where:
-        return where == layer
-    return _within(name, layer)
+def _insides(
+    known: Iterable[tuple[str, str]], layers: Iterable[str], *, whole: bool
+) -> dict[str, list[tuple[str, str]]]:
+    """The recurrences of every layer, in their order: of the part of a host, or by their names."""
+    parts: dict[str, list[tuple[int, tuple[str, str]]]] = {}
+    named: list[tuple[str, int, tuple[str, str]]] = []
+    for place, key in enumerate(known):
+        where, name = key
+        if not whole and where:
+            parts.setdefault(where, []).append((place, key))
+        else:
+            named.append((f"{name}.", place, key))
+    named.sort()
+    found: dict[str, list[tuple[str, str]]] = {}
+    for layer in layers:
+        prefix, own = f"{layer}.", list(parts.get(layer, ()))
+        at = bisect_left(named, (prefix,))
+        while at < len(named) and named[at][0].startswith(prefix):
+            own.append(named[at][1:])
+            at += 1
+        found[layer] = [key for _, key in sorted(own)]
+    return found
 
 
 def _size(item: Recurrence | None) -> dict[str, Any]:

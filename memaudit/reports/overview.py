@@ -12,7 +12,7 @@ from rich.text import Text
 from memaudit.errors import clean
 from memaudit.reports import wording
 from memaudit.reports.facts import facts
-from memaudit.reports.findings_list import STYLES
+from memaudit.reports.findings_list import LONGEST, STYLES
 from memaudit.reports.headline import headline, memory_told, remembered
 from memaudit.reports.overlay import COLOURS, floor, heard, letters, overlay
 from memaudit.reports.plots import DEFAULT_NORMALIZATION
@@ -226,7 +226,7 @@ def _finding(same: list[Finding]) -> Text:
     made.stylize(STYLES.get(first.severity, ""))
     more = f" ({len(same)} places)" if len(same) > 1 else ""
     where = f"{clean(first.where, limit=24)}: " if first.where and len(same) == 1 else ""
-    told = f" {clean(first.name, limit=40)}{more}: {where}{clean(first.message)}"
+    told = f" {clean(first.name, limit=40)}{more}: {where}{clean(first.message, limit=LONGEST)}"
     return made.append(told, "not bold default")
 
 

@@ -203,3 +203,12 @@ def test_a_long_finding_goes_on_while_there_are_lines_to_spare():
     low = shown(made, width=80, lines=20)
     assert "…" in low
     assert "word end" not in low
+
+
+def test_a_long_message_is_wrapped_to_its_last_word_where_there_is_no_screen():
+    message = "; ".join(f"format-{place}: the answers change by {place} %" for place in range(20))
+    made = replace(sample(), findings=(Finding("MA205", "unsafe", "warning", message, "advice"),))
+    sheet = Console(file=StringIO(), width=80, color_system=None, _environ={})
+    with sheet.capture() as captured:
+        sheet.print(overview_for(sheet, made, screen=None))
+    assert message in " ".join(captured.get().split())
