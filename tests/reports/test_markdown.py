@@ -34,8 +34,8 @@ It remembers for **139 steps** (query heaviside, the shortest; under impulse mor
 | impulse | polynomial | exponent 0.5 (0.49 to 0.51) | 4 | &gt; 512 |
 
 Half-lives and horizons count steps. The horizon is the lag from which memory stays below 0.001 of \
-its maximum; > N is beyond the window, ? is hidden by rounding. Lag 0 of an impulse is the present and \
-counts for neither.
+its maximum; > N is beyond the window, ? is hidden by rounding. Lag 0 of an impulse is the \
+present and counts for neither.
 
 | recurrent layer | cell | form | margin | time scale |
 |---|---|---|---|---|
