@@ -36,8 +36,15 @@ class AbstractHost(AbstractSubject, Generic[Part]):
         self.dtype = first.dtype
 
     @abstractmethod
-    def module_of(self, part: Part) -> nn.Module:
-        """The module behind a part."""
+    def live_modules(self) -> Mapping[str, nn.Module]:
+        """The modules behind the parts."""
+
+    def why_unjoined(self) -> str:
+        """Why several parts have no answer in common."""
+        return (
+            f"how the {self.called} {listed(self._parts)} are joined is not known, "
+            "so the model cannot be run as a whole"
+        )
 
     def parts(self) -> Mapping[str, Part]:
         """The parts by name."""
@@ -48,10 +55,6 @@ class AbstractHost(AbstractSubject, Generic[Part]):
         parts = self._parts.items()
         return {f"{name}.{key}": t for name, part in parts for key, t in part.weights().items()}
 
-    def live_modules(self) -> Mapping[str, nn.Module]:
-        """The module of every part, under its name."""
-        return {name: self.module_of(part) for name, part in self._parts.items()}
-
     def perturbable(self) -> AbstractPerturbable | None:
         """That of the only part; several have no answer in common."""
         return None if self._only is None else self._only.perturbable()
@@ -61,8 +64,7 @@ class AbstractHost(AbstractSubject, Generic[Part]):
         if self._only is None:
             raise SourceError(
                 "E_UNSUPPORTED",
-                f"how the {self.called} {listed(self._parts)} are joined is not known, "
-                "so the model cannot be run as a whole",
+                self.why_unjoined(),
                 hint="audit them one by one: subject.parts()",
                 source=self.identity.source,
                 stage="respond",

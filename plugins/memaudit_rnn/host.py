@@ -29,9 +29,9 @@ class RnnHost(AbstractHost[RnnSubject]):
             inner = (layer.removeprefix(name) for layer in part.network.layers)
             part.network.layers = tuple(layer.removeprefix(".") for layer in inner)
 
-    def module_of(self, part: RnnSubject) -> nn.Module:
-        """The network; its layers are inside of that."""
-        return part.network
+    def live_modules(self) -> Mapping[str, nn.Module]:
+        """The network of every part, under the name of the part; its layers are inside of that."""
+        return {name: part.network for name, part in self._parts.items()}
 
     def dynamics(self) -> Mapping[str, RnnDynamics]:
         """The stack of every part, under the name of the part."""

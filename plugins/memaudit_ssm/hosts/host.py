@@ -9,6 +9,8 @@ from memaudit.host import AbstractHost
 from memaudit_ssm.hosts.subject import ScanSubject
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor, nn
 
     from memaudit.results import Spectrum
@@ -19,9 +21,9 @@ class ScanHost(AbstractHost[ScanSubject]):
 
     called = "selective scans"
 
-    def module_of(self, part: ScanSubject) -> nn.Module:
-        """The scan."""
-        return part.network
+    def live_modules(self) -> Mapping[str, nn.Module]:
+        """The scan of every part."""
+        return {name: part.network for name, part in self._parts.items()}
 
     def spectra(self, inputs: Tensor | None = None) -> tuple[Spectrum, ...]:
         """The spectra of all parts at rest; only a single part can be fed inputs."""

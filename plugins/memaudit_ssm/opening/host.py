@@ -74,8 +74,8 @@ class LayerHost(AbstractHost[LayerSubject]):
 
     called = "layers"
 
-    def module_of(self, part: LayerSubject) -> nn.Module:
-        return part.core
+    def live_modules(self) -> Mapping[str, nn.Module]:
+        return {name: part.core for name, part in self._parts.items()}
 
     def spectra(self, inputs: Tensor | None = None) -> tuple[Spectrum, ...]:
         return tuple(item for part in self._parts.values() for item in part.spectra(inputs))
