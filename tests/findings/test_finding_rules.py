@@ -285,20 +285,3 @@ def test_rates_that_are_near_or_uncertain_agree(rate, interval):
 def test_an_undetermined_query_contradicts_nobody():
     found = judge(report(curve(), of_kind("undetermined", "impulse")))
     assert [finding.code for finding in found] == ["MA104"]
-
-
-def test_a_broken_foreign_rule_is_named_and_the_others_still_judge(monkeypatch):
-    from importlib.metadata import EntryPoint
-
-    broken = EntryPoint("XX001", "no_such_module:Rule", "memaudit.findings")
-    monkeypatch.setattr(registry, "_points", lambda kind: (broken,))
-    found = judge(report(of_kind("growing")))
-    assert [(f.code, f.where) for f in found] == [("MA102", ""), ("E_PLUGIN", "XX001")]
-    assert "no_such_module" in found[1].message
-
-
-def test_empty_curves_are_judged_without_a_crash():
-    empty = np.array([])
-    for kind in ("growing", "persistent", "polynomial", "undetermined", "memoryless"):
-        for status in Status:
-            judge(report(of_kind(kind, values=empty, status=status, decay=Decay(kind))))
