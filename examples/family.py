@@ -14,7 +14,7 @@ import argparse
 from collections.abc import Sequence
 
 import memaudit
-from memaudit.results.family import FamilyReport
+from memaudit.families.result import FamilyReport
 from memaudit.students import fitted
 
 SIZES = (2, 4, 6, 8, 14)

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 import memaudit
-from memaudit.results import Report
+from memaudit.report import Report
 
 PACE = 0.1
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _WHERE = {
-    "FamilyReport": "memaudit.results",
+    "FamilyReport": "memaudit.families.result",
     "MemauditError": "memaudit.errors",
-    "Report": "memaudit.results",
-    "Retrofit": "memaudit.results",
+    "Report": "memaudit.report",
+    "Retrofit": "memaudit.retrofitting.result",
     "family": "memaudit.families.audit",
     "fold": "memaudit.retrofitting.model",
     "load": "memaudit.audit",
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from memaudit.audit import scan as scan
     from memaudit.errors import MemauditError as MemauditError
     from memaudit.families.audit import family as family
-    from memaudit.results import FamilyReport as FamilyReport
-    from memaudit.results import Report as Report
-    from memaudit.results import Retrofit as Retrofit
+    from memaudit.families.result import FamilyReport as FamilyReport
+    from memaudit.report import Report as Report
     from memaudit.retrofitting.model import fold as fold
     from memaudit.retrofitting.model import retrofit as retrofit
+    from memaudit.retrofitting.result import Retrofit as Retrofit
     from memaudit.wrapping import wrap as wrap
 
 __all__ = [

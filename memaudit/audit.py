@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from memaudit import registry
-from memaudit.contracts import (
-    AbstractProbe,
-    AbstractQuery,
-    AbstractSubject,
-    AbstractTokenQuery,
-    Setting,
-)
+from memaudit.catalog import BUILT_IN
+from memaudit.contracts import Tools
 from memaudit.devices import exact_math, shortage
 from memaudit.doctor import environment
-from memaudit.findings.judge import judge
-from memaudit.measuring import Measurement, measure
-from memaudit.numerics.reach import longest_of
+from memaudit.errors import MachineError, MemauditError
 from memaudit.opening import load, open_source
 from memaudit.probe_options import build_probes, given_options, split_probe_options
-from memaudit.results import Report
+from memaudit.report import Report, Result
+from memaudit.rig import Rig
+from memaudit.rules import judge
 from memaudit.settings import check_setting, split_options
 from memaudit.texts import text_told
+from memaudit.watch import WeightsKept
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from memaudit.contracts import (
+        AbstractProbe,
+        AbstractQuery,
+        AbstractSubject,
+        AbstractTokenQuery,
+        Setting,
+    )
 
     Progress = Callable[[str, int, int], None]
     AnyQuery = AbstractQuery | AbstractTokenQuery
@@ -64,8 +68,7 @@ def scan(
     plain, of_probes = split_probe_options(options)
     setting, opening = split_options(horizon=horizon, seed=seed, options=plain)
     check_setting(setting)
-    asked = _queries(queries)
-    tests = build_probes(probes, of_probes)
+    chosen = build_probes(probes, of_probes, queries=queries)
     with _progress(progress) as advance, shortage():
         advance("opening", 0, 1)
         opened = open_source(source, progress=advance, **opening)
@@ -73,59 +76,134 @@ def scan(
         ready = time.perf_counter()
         subject = opened.subject
         with exact_math(subject.device):
-            found = measure(subject, asked, tests, setting, advance, patience=opened.access.timeout)
+            found = _measure(subject, chosen, setting, advance)
         for change in opened.changed_files():
             found.failed(change, where="")
     timing = {"open_seconds": ready - started, "measure_seconds": time.perf_counter() - ready}
-    trusted = opened.access.trust_remote_code
-    report = _report(subject, found, setting, asked, tests, trusted=trusted)
-    report = replace(report, timing=timing)
-    return _judged(report, interrupted=found.interrupted)
-
-
-def _judged(report: Report, *, interrupted: bool) -> Report:
-    """The report with its findings; raises Interrupted when it was cut short."""
+    report = Report(
+        subject=replace(
+            subject.identity,
+            whole=not subject.parts(),
+            context=subject.advertised,
+            longest=subject.longest,
+        ),
+        settings=_settings(setting, chosen, subject, trusted=opened.access.trust_remote_code),
+        results=found.results(host=bool(subject.parts())),
+        complete=not found.interrupted and not found.errors,
+        errors=tuple(found.errors),
+        timing=timing,
+        environment=environment() | ({"memory": found.shortage} if found.shortage else {}),
+    )
     try:
         report = replace(report, findings=judge(report))
     except KeyboardInterrupt:
-        if interrupted:  # for the second time: the user wants to be gone
+        if found.interrupted:  # for the second time: the user wants to be gone
             raise
         raise Interrupted(replace(report, complete=False)) from None
-    if interrupted:
+    if found.interrupted:
         raise Interrupted(report)
     return report
 
 
-def _queries(asked: Sequence[str | AnyQuery] | None) -> list[AnyQuery]:
-    from memaudit.catalog import DEFAULT_QUERIES
+@dataclass(slots=True)
+class _Measured:
+    """Results by part and probe, what failed, and whether memory ran short."""
 
-    names = DEFAULT_QUERIES if asked is None else [asked] if isinstance(asked, str) else asked
-    return [registry.build("queries", q) if isinstance(q, str) else q for q in names]
+    parts: dict[str, dict[str, Result]] = field(default_factory=dict)
+    errors: list[dict[str, str]] = field(default_factory=list)
+    shortage: str = ""
+    interrupted: bool = False
+
+    def failed(self, error: MemauditError, *, where: str) -> None:
+        """Note what went wrong; the rest is measured all the same."""
+        self.errors.append({**error.to_dict(), "where": where})
+
+    def results(self, *, host: bool) -> dict[str, Result]:
+        """The results by probe in the order of the catalog, those of a host's parts joined."""
+        order = [*BUILT_IN["probes"], *(n for own in self.parts.values() for n in own)]
+        found: dict[str, Result] = {}
+        for name in dict.fromkeys(order):
+            parts = {part: own[name] for part, own in self.parts.items() if name in own}
+            if parts:
+                first = next(iter(parts.values()))
+                found[name] = type(first).joined(parts) if host else first
+        return found
+
+
+def _measure(
+    subject: AbstractSubject, probes: list[AbstractProbe], setting: Setting, progress: Progress
+) -> _Measured:
+    """Every probe on every part; what is there is kept when a step fails or Ctrl-C ends it."""
+    found = _Measured()
+    parts = dict(subject.parts()) or {"": subject}
+    for number, (name, part) in enumerate(parts.items()):
+        place = f"{name} ({number + 1} of {len(parts)}): " if len(parts) > 1 else ""
+        rig, results = Rig(part), found.parts.setdefault(name, {})
+        try:
+            for probe in probes:
+                try:
+                    _run(probe, rig, setting, results, progress, place)
+                except MemauditError as error:
+                    cheap = probe.cost == "cheap" and not registry.stranger("probes", probe.name)
+                    if cheap and len(parts) == 1 and "memory" not in results:
+                        raise  # nothing was measured: the error is the answer
+                    found.failed(error, where=name)
+                    if cheap:
+                        break
+        except KeyboardInterrupt:
+            found.interrupted = True
+            break
+        finally:
+            found.shortage = found.shortage or rig.shortage_told()
+    return found
+
+
+def _run(
+    probe: AbstractProbe,
+    subject: Rig,
+    setting: Setting,
+    results: dict[str, Result],
+    progress: Progress,
+    place: str,
+) -> None:
+    """One probe; an outside one is named when it fails, and must leave the weights alone."""
+    stage = f"{place}{probe.name}"
+    outside = registry.stranger("probes", probe.name)
+    kept = None if outside is None else WeightsKept(subject.weights)
+
+    def keep(result: Result) -> None:
+        results[probe.name] = result
+
+    progress(stage, 0, 1)
+    tools = Tools(lambda done, of: progress(stage, done, of), dict(results), keep)
+    with registry.calling("probes", probe.name, "failed"), _enough_memory():
+        keep(probe.measure(subject, setting, tools))
+    progress(stage, 1, 1)
+    if outside is not None and kept is not None and (moved := kept.restore()):
+        del results[probe.name]
+        raise registry.nonsense(outside, f"moved the weights {', '.join(moved[:5])}")
 
 
 @contextmanager
-def _progress(progress: Progress | bool | None) -> Iterator[Progress]:
-    if callable(progress):
-        yield progress
-        return
-    from memaudit.reports.progress import progress_bar
+def _enough_memory() -> Iterator[None]:
+    """A shortage that nobody could help becomes an error that leaves the other parts alone."""
+    try:
+        with shortage():
+            yield
+    except MemoryError:
+        raise MachineError(
+            "E_MEMORY",
+            "the machine has too little memory for this",
+            hint="try --quick or a smaller --horizon",
+            stage="measure",
+        ) from None
 
-    with progress_bar(wanted=bool(progress)) as advance:
-        yield advance
 
-
-def _report(
-    subject: AbstractSubject,
-    found: Measurement,
-    setting: Setting,
-    queries: list[AnyQuery],
-    probes: list[AbstractProbe],
-    *,
-    trusted: bool,
-) -> Report:
-    host = bool(subject.parts())
-    layers = found.curves if host else found.hidden
-    memory = longest_of(layers) if host else found.curves.get("", {})
+def _settings(
+    setting: Setting, probes: list[AbstractProbe], subject: AbstractSubject, *, trusted: bool
+) -> dict[str, Any]:
+    """What a report says about how it was made."""
+    queries = [getattr(q, "name", q) for p in probes for q in getattr(p, "queries", ())]
     settings = {
         "horizon": setting.horizon,
         "seed": setting.seed,
@@ -137,19 +215,20 @@ def _report(
         "text": None if subject.vocabulary is None else text_told(setting.text),
         "words": setting.words,
         "trust_remote_code": trusted,
-        "queries": [q.name for q in queries],
-        "probes": [p.name for p in probes],
+        "queries": queries,
+        "probes": [probe.name for probe in probes if probe.name != "memory"],
     }
     if options := given_options(probes):  # reports of usual probes look as they always did
         settings["probe_options"] = options
-    told = {"whole": not host, "context": subject.advertised, "longest": subject.longest}
-    return Report(
-        subject=replace(subject.identity, **told),
-        settings=settings,
-        memory=memory,
-        layers=layers,
-        complete=not found.interrupted and not found.errors,
-        errors=tuple(found.errors),
-        environment=environment() | ({"memory": found.shortage} if found.shortage else {}),
-        **found.fields,
-    )
+    return settings
+
+
+@contextmanager
+def _progress(progress: Progress | bool | None) -> Iterator[Progress]:
+    if callable(progress):
+        yield progress
+        return
+    from memaudit.reports.progress import progress_bar
+
+    with progress_bar(wanted=bool(progress)) as advance:
+        yield advance

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from memaudit.devices import shortage
+from memaudit.memory.result import Facts as Facts
 from memaudit.numerics import signals
 from memaudit.numerics.signals import Probes
 from memaudit.rig import Rig, too_little_memory
@@ -26,16 +27,6 @@ PASS_NUMBERS = 2**26
 PASS_WORK, SMALL_MODEL = 2**35, 2**16
 #: Every pass feeds silence and a repeated row besides: fewer probes than this would waste it.
 FEWEST_PROBES = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What was measured before: it decides which runs can share a pass."""
-
-    causal: bool
-    linear: bool
-    outputs: int
-    rounding: float
 
 
 class Batch:

@@ -7,7 +7,7 @@ A plugin may state the number of the contracts that it was written for as a clas
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from memaudit.dynamics import AbstractDynamics as AbstractDynamics
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from memaudit.loading.source import Source
-    from memaudit.results import Curve, Identity, Report, Spectrum
+    from memaudit.report import Identity, Report, Result
+    from memaudit.spectrum.result import LayerSpectrum as Spectrum
 
 
 class AbstractSubject(ABC):
@@ -234,39 +235,45 @@ class Setting:
     words: tuple[str, ...] | None = None
 
 
+def _ignored(*_: Any) -> None:
+    """What nobody listens to."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tools:
     """What an audit lends to a probe.
 
-    `tick` is told how much is done, and of how much. `remember` measures the memory functions of
-    a subject by the queries of the audit, with few probes.
+    `tick` is called with how much is done, and of how much. `results` has what was measured on the
+    same subject before. `keep` takes a partial result, which counts when the probe is cut short.
     """
 
-    tick: Callable[[int, int], None]
-    remember: Callable[[AbstractSubject], Mapping[str, Curve]]
+    tick: Callable[[int, int], None] = _ignored
+    results: Mapping[str, Any] = field(default_factory=dict)
+    keep: Callable[[Result], None] = _ignored
+
+
+#: For a probe that is called by itself.
+NO_TOOLS = Tools()
 
 
 class AbstractProbe(ABC):
-    """A measurement that fills one field of the report; its options are its dataclass fields.
+    """Measures one thing on any subject; its dataclass fields are its options.
 
     Law: the subject is bit-identical afterwards, and the same setting gives the same numbers.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    #: The field of Report that the result goes into.
-    fills: ClassVar[str]
-    #: True for long work, which comes after the queries: what they measured is then kept.
-    late: ClassVar[bool] = False
+    #: The class of what `measure` gives.
+    result: ClassVar[type[Result]]
+    #: "cheap" runs by default; "long" on request, after the others, whose results are kept.
+    cost: ClassVar[str] = "long"
 
     @abstractmethod
-    def measure(self, subject: AbstractSubject, setting: Setting) -> Any:
-        """The record, or tuple of records, for that field."""
-
-    def measure_with(self, subject: AbstractSubject, setting: Setting, tools: Tools) -> Any:
-        """Like `measure`, with what the audit lends; without tools there is no progress."""
-        del tools
-        return self.measure(subject, setting)
+    def measure(
+        self, subject: AbstractSubject, setting: Setting, tools: Tools = NO_TOOLS
+    ) -> Result:
+        """What was found; a subject that has nothing to find gives an empty result."""
 
 
 class AbstractReportFormat(ABC):

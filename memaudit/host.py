@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from memaudit.contracts import AbstractPerturbable
-    from memaudit.results import Identity
+    from memaudit.report import Identity
 
 Part = TypeVar("Part", bound=AbstractSubject)
 

@@ -11,7 +11,7 @@ from memaudit.rule import FAMILY
 
 if TYPE_CHECKING:
     from memaudit.contracts import AbstractRule
-    from memaudit.results import Report
+    from memaudit.report import Report
 
 
 def field_of(probe: str) -> str:

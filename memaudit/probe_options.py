@@ -8,7 +8,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from memaudit import registry
-from memaudit.catalog import DEFAULT_PROBES
+from memaudit.catalog import BUILT_IN, DEFAULT_PROBES
 from memaudit.contracts import AbstractProbe
 from memaudit.errors import ArgumentError, MachineError, clean, nearest
 
@@ -38,18 +38,38 @@ def split_probe_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], Opt
 
 
 def build_probes(
-    asked: Sequence[str | AbstractProbe] | str | AbstractProbe | None, options: Options
+    asked: Sequence[str | AbstractProbe] | str | AbstractProbe | None,
+    options: Options,
+    *,
+    queries: Sequence[Any] | str | None = None,
 ) -> list[AbstractProbe]:
-    """The probes of an audit with their options; one that nobody asked for takes none."""
+    """The probes of an audit with their options, in the order in which they run.
+
+    `memory` runs whenever there are queries. Cheap ones come first, outside ones last; a probe that
+    nobody asked for takes no options.
+    """
     names = _asked(DEFAULT_PROBES if asked is None else asked)
     named = {name.replace("_", "-") for name in names if isinstance(name, str)}
     for probe in options:
         if probe not in named:
             raise _not_taken(probe, next(iter(options[probe])), names)
-    return [
+    found = [
         p if isinstance(p, AbstractProbe) else _built(p, options.get(p.replace("_", "-"), {}))
         for p in names
+        if p != "memory"
     ]
+    wanted = [queries] if isinstance(queries, str) else queries
+    if wanted is None or len(wanted):
+        made = {} if wanted is None else {"queries": _queries(wanted)}
+        found.append(_built("memory", made))
+    order = list(BUILT_IN["probes"])
+    place = {name: (number, "") for number, name in enumerate(order)}
+    return sorted(found, key=lambda p: place.get(p.name, (len(order), p.name)))
+
+
+def _queries(wanted: Sequence[Any]) -> tuple[Any, ...]:
+    """Query objects; a name that nothing has is refused before a model is opened."""
+    return tuple(registry.build("queries", q) if isinstance(q, str) else q for q in wanted)
 
 
 def probe_options(name: str) -> tuple[str, ...]:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from memaudit.bench import Bench, Facts
+from memaudit.bench import Bench
 from memaudit.errors import ArgumentError, MemauditError
+from memaudit.memory.result import Facts
 from memaudit.numerics import signals
 from memaudit.tally import unmeasured
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from memaudit.contracts import AbstractQuery, Setting
+    from memaudit.memory.result import Curve
     from memaudit.numerics.signals import Probes
-    from memaudit.results import Curve
     from memaudit.rig import Rig
     from memaudit.tally import Tally
 

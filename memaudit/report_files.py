@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from memaudit import faults
 from memaudit.errors import MachineError, SourceError, clean
-from memaudit.results.report import SCHEMA
+from memaudit.report import SCHEMA, unknown_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -160,11 +160,7 @@ def check_schema(data: dict[str, Any]) -> None:
         hint = "give the file that memaudit scan --json wrote"
         raise SourceError("E_UNSUPPORTED", "this is no memaudit report", hint=hint)
     if type(schema) is not int or schema != SCHEMA:  # True and 1.0 equal 1
-        raise SourceError(
-            "E_UNSUPPORTED",
-            f"the report has schema {clean(schema)}, this memaudit reads schema {SCHEMA}",
-            hint="write it again with this version",
-        )
+        raise unknown_schema(schema)
 
 
 def corrupt(error: Exception) -> SourceError:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from memaudit.contracts import AbstractDynamics, AbstractLinearPart, AbstractPerturbable
-    from memaudit.results import Spectrum
+    from memaudit.spectrum.result import LayerSpectrum as Spectrum
 
 _LOG = logging.getLogger("memaudit")
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from memaudit.results import FamilyReport, Finding, Report
+    from memaudit.families.result import FamilyReport
+    from memaudit.report import Finding, Report
 
 #: What a rule needs that is told of several models together, never of one.
 FAMILY = "family"
@@ -51,6 +52,6 @@ class AbstractRule(ABC):
 
     def finding(self, message: str, advice: str, *, where: str = "") -> Finding:
         """A finding of this rule."""
-        from memaudit.results import Finding
+        from memaudit.report import Finding
 
         return Finding(self.code, self.name, self.severity, message, advice, where)

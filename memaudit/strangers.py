@@ -14,7 +14,7 @@ from memaudit.devices import shortage
 from memaudit.errors import clean
 from memaudit.numerics import signals
 from memaudit.records import plain
-from memaudit.results import SEVERITIES, Finding, Identity, Report
+from memaudit.report import SEVERITIES, Finding, Identity, Report
 from memaudit.watch import WeightsKept
 
 if TYPE_CHECKING:

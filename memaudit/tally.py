@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from memaudit.memory.result import Curve, Decay, Status
 from memaudit.numerics import memory
 from memaudit.numerics.decay import FEWEST_LAGS, classify
 from memaudit.numerics.envelope import (
@@ -17,7 +18,6 @@ from memaudit.numerics.envelope import (
 )
 from memaudit.numerics.lifetimes import half_life_of, horizon_of
 from memaudit.numerics.memory import Supremum
-from memaudit.results import Curve, Decay, Status
 
 if TYPE_CHECKING:
     from memaudit.contracts import AbstractQuery, Setting

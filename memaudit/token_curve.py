@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memaudit.results import Curve, Decay, Status
+from memaudit.memory.result import Curve, Decay, Status
 from memaudit.tally import COARSE, SILENCE_OVER_FLOOR, judged, unmeasured
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import torch
 
     from memaudit.contracts import AbstractSubject, Setting
-    from memaudit.results import Status
+    from memaudit.memory.result import Status
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,9 @@ from memaudit.ensemble import ModuleEnsemble
 from memaudit.errors import ArgumentError, SourceError
 from memaudit.loading.digest import digest_tensors
 from memaudit.module_roles import mode_sources, roles_of
-from memaudit.numerics.spectra import spectrum
-from memaudit.results import Identity, Spectrum
+from memaudit.report import Identity
+from memaudit.spectrum.result import LayerSpectrum as Spectrum
+from memaudit.spectrum.result import spectrum
 from memaudit.stepping import stepped_dynamics
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from memaudit.contracts import AbstractLinearPart, AbstractSubject
-from memaudit.results import Identity
+from memaudit.report import Identity
 from memaudit.testing.linear_part import convolved
 
 

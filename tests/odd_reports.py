@@ -20,7 +20,7 @@ from memaudit.reports.diff_html import diff_html
 from memaudit.reports.notebook import notebook_html
 from memaudit.reports.overview import one_line, overview
 from memaudit.reports.plain_text import plain_text
-from memaudit.results import Report
+from memaudit.report import Report
 from memaudit.testing import sample_reports
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from memaudit import registry
 from memaudit.catalog import BUILT_IN, DEFAULT_PROBES, DEFAULT_QUERIES
 from memaudit.findings.judge import judge
 from memaudit.needs import field_of, lacking, probes_of, queries_of, unmet
-from memaudit.results import Report, Status
+from memaudit.report import Report
+from memaudit.memory.result import Status
 from memaudit.rule import FAMILY, AbstractRule
 from memaudit.testing import check_rule, sample_reports
 from tests.findings.spectral_evidence import modes

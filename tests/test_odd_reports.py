@@ -12,7 +12,8 @@ import torch
 import memaudit
 from memaudit import registry
 from memaudit.errors import SourceError
-from memaudit.results import Report, Stability
+from memaudit.report import Report
+from memaudit.stability.result import Stability
 from memaudit.testing import sample_reports
 from tests.odd_reports import ODD, all_uses, escaped, places, plain
 from tests.reports.samples_told import told

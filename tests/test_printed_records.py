@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from memaudit.results import Decay, Finding
-from memaudit.results.retrofit import RefusedLayer, Retrofit, RetrofittedLayer
+from memaudit.memory.result import Decay
+from memaudit.report import Finding
+from memaudit.retrofitting.result import RefusedLayer, Retrofit, RetrofittedLayer
 from tests.findings.spectral_evidence import cell
 from tests.reports.handmade import curve, identity, linear_layer, report
 

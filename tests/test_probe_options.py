@@ -21,7 +21,7 @@ from memaudit.probe_options import (
     probe_options,
     split_probe_options,
 )
-from memaudit.probes.spectrum import Spectrum
+from memaudit.spectrum.probe import Spectrum
 
 #: Values that no option of a number or a name takes, whatever it is called.
 NONSENSE = ("abc", math.nan, -1, 33.5, {"a": 1}, object(), ["abc"], torch.ones(2))

@@ -28,7 +28,7 @@ from examples.finetuning import (
     sentences,
     table,
 )
-from memaudit.results import Report
+from memaudit.report import Report
 
 ROW = re.compile(r"^ +(\S+)  (.{10}) +(\d of \d) +(\d of \d) +(.+)$", re.MULTILINE)
 

@@ -11,7 +11,7 @@ from memaudit.errors import clean
 from memaudit.metrics import PREFIX, metrics, whole_holders
 
 if TYPE_CHECKING:
-    from memaudit.results import Report
+    from memaudit.report import Report
 
 #: Results belong to a dataset of the hub, which makes a leaderboard of them once it is registered
 #: there as a benchmark; until then they are numbers beside the model.

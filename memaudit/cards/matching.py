@@ -13,7 +13,7 @@ from memaudit.loading.disk.stamp import Stamp, digest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from memaudit.results import Report
+    from memaudit.report import Report
 
 
 def matches(report: Report, folder: Path) -> bool | None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from memaudit.results import Report
+    from memaudit.report import Report
 
 #: Sources that lie nowhere: a hub id, a model of the package or of another zoo.
 _ELSEWHERE = re.compile(

@@ -16,7 +16,7 @@ from memaudit.report_files import write_text
 from memaudit.reports.markdown import Markdown
 
 if TYPE_CHECKING:
-    from memaudit.results import Report
+    from memaudit.report import Report
 
 README, FOLDER, FILE = "README.md", ".eval_results", "memaudit.yaml"
 #: Nobody's card is larger; a file of another kind may be.

@@ -14,7 +14,7 @@ from memaudit.cli.parameters import flag, option
 from memaudit.errors import ArgumentError, MemauditError, SourceError, clean
 
 if TYPE_CHECKING:
-    from memaudit.results import Report
+    from memaudit.report import Report
 
 #: The parameters that shape a scan; with a report at hand there is none.
 SCANNING = ("horizon", "query", "probe", "adapter", "settings", "seed", "allow_pickle")
@@ -162,9 +162,9 @@ def _no_scan_options(context: typer.Context) -> None:
 def _saved(path: Path) -> Report:
     """A report that a card can be made of; values of a wrong type come to light while it is."""
     from memaudit.cards import eval_results
+    from memaudit.report import Report
     from memaudit.report_files import corrupt, read_json
     from memaudit.reports.markdown import Markdown
-    from memaudit.results import Report
 
     try:
         data = read_json(path)

@@ -18,12 +18,12 @@ from memaudit.cli.conditions import (
 from memaudit.cli.gates import NEW, Gate, of_one_model, parse_finding, told_of, unless_partial
 from memaudit.cli.shifts import Shift
 from memaudit.errors import ArgumentError, clean
-from memaudit.results import SEVERITIES, Finding, GateResult
+from memaudit.report import SEVERITIES, Finding, GateResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from memaudit.results import Report
+    from memaudit.report import Report
 
 
 class ChangeGate(Protocol):

@@ -13,14 +13,14 @@ from memaudit.catalog import BUILT_IN, DEFAULT_PROBES, DEFAULT_QUERIES
 from memaudit.cli.sought import called, places, shown, sought
 from memaudit.errors import ArgumentError, clean, nearest
 from memaudit.metrics import METRICS, described, spoken
-from memaudit.results import GateResult
+from memaudit.report import GateResult
 from memaudit.settings import LONGEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from memaudit.metrics import Number
-    from memaudit.results import Report
+    from memaudit.report import Report
 
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     **{"<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne},

@@ -15,9 +15,9 @@ from memaudit.cli.parameters import flag
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from memaudit.comparing.difference import Difference
     from memaudit.errors import MemauditError
-    from memaudit.results import GateResult, Report
-    from memaudit.results.difference import Difference
+    from memaudit.report import GateResult, Report
 
 
 def diff(
@@ -108,9 +108,9 @@ def _report(path: Path) -> Report:
     """A report that can be compared with itself; one that cannot is damaged."""
     from memaudit.comparing import compare
     from memaudit.errors import SourceError
+    from memaudit.report import Report
     from memaudit.report_files import read_json
     from memaudit.reports.diff import diff_text
-    from memaudit.results import Report
 
     with _readable(path):
         data = read_json(path)

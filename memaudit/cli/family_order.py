@@ -22,7 +22,7 @@ from memaudit.settings import LARGEST_SEED
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from memaudit.results.family import FamilyReport
+    from memaudit.families.result import FamilyReport
 
 
 @dataclass(frozen=True, slots=True)

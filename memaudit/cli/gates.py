@@ -18,13 +18,14 @@ from memaudit.cli.output import say
 from memaudit.cli.rules import rules
 from memaudit.errors import ArgumentError, clean, nearest
 from memaudit.needs import lacking, unmet
-from memaudit.results import SEVERITIES, GateResult, Report
+from memaudit.report import SEVERITIES, GateResult, Report
 from memaudit.rule import FAMILY, AbstractRule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from memaudit.results import FamilyReport, Finding
+    from memaudit.families.result import FamilyReport
+    from memaudit.report import Finding
 
 #: What stands before a level or code in a gate of `memaudit diff`.
 NEW = "new-"

@@ -22,7 +22,7 @@ from memaudit.settings import LARGEST_SEED
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from memaudit.results import Report
+    from memaudit.report import Report
 
 CLEAN, GATE, INCOMPLETE = 0, 1, 4
 

@@ -10,13 +10,13 @@ from memaudit.cli.conditions import CERTAIN, OPERATORS
 from memaudit.cli.gates import unless_partial
 from memaudit.cli.sides import Side, unlike
 from memaudit.cli.sought import called, sought
-from memaudit.results import GateResult
+from memaudit.report import GateResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memaudit.metrics import Number
-    from memaudit.results import Report
+    from memaudit.report import Report
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ from memaudit.metrics import METRICS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from memaudit.memory.result import Curve
     from memaudit.metrics import Number
-    from memaudit.results import Curve, Report
+    from memaudit.report import Report
 
 #: The numbers of memory curves, and those of them that depend on epsilon.
 OF_CURVES = tuple(metric.name for metric in METRICS if metric.query)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from memaudit.metrics import Number
-    from memaudit.results import Report
+    from memaudit.report import Report
 
 
 def sought(report: Report, given: str) -> list[tuple[str, Number]]:

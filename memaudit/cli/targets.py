@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from memaudit.contracts import AbstractReportFormat
-    from memaudit.results import Report
+    from memaudit.report import Report
 
 #: Names of stdout; as files they would be replaced, and with them what stands in /dev.
 STDOUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from memaudit.comparing.curves import curve_changes
+from memaudit.comparing.difference import Change, Difference
 from memaudit.comparing.findings import finding_changes
 from memaudit.comparing.matching import changes
 from memaudit.comparing.records import TOLD
 from memaudit.comparing.whole import whole_facts
-from memaudit.results.difference import Change, Difference
 
 if TYPE_CHECKING:
     from memaudit.comparing.records import Tell
-    from memaudit.results import Report
+    from memaudit.report import Report
 
 #: The parts of a report that an audit may be asked for.
 SECTIONS = (

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memaudit.comparing.difference import SAME, Apart, Change
 from memaudit.comparing.matching import Told, changes
 from memaudit.numerics.sight import Sight, sight
-from memaudit.results.difference import SAME, Apart, Change
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memaudit.results import Curve
+    from memaudit.memory.result import Curve
 
     Layers = dict[str, dict[str, Curve]]
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from memaudit.results import Finding
-from memaudit.results.difference import Change
+from memaudit.comparing.difference import Change
+from memaudit.report import Finding
 
 #: Numbers that stand by themselves; the 8 of int8 is part of a name.
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d.,]*(?:e[-+]?\d+)?(?!\w)")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from memaudit.results.difference import Apart, Change
+from memaudit.comparing.difference import Apart, Change
 
 Key = tuple[str, str, int]
 

@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from memaudit.comparing.matching import Told
 from memaudit.numerics.format_harm import harms
-from memaudit.results import Precision, Recall, Report, Stability
+from memaudit.precision.result import Precision
+from memaudit.recall.result import Recall
+from memaudit.report import Report
+from memaudit.stability.result import Stability
 
 if TYPE_CHECKING:
-    from memaudit.results import Decoding, Gradient, PerturbationCurve, Rounding, Spectrum
+    from memaudit.gradient.result import Gradient
+    from memaudit.precision.result import Rounding
+    from memaudit.recall.result import Decoding
+    from memaudit.spectrum.result import LayerSpectrum as Spectrum
+    from memaudit.stability.result import PerturbationCurve
 
 Tell = Callable[[Report], Iterator[Told]]
 

@@ -11,7 +11,7 @@ from memaudit.metrics.layers import recurrent_numbers
 
 if TYPE_CHECKING:
     from memaudit.metrics import Number
-    from memaudit.results import Report
+    from memaudit.report import Report
 
 #: What is told of a whole model, in this order.
 WHOLE = ("horizon", "half_life", "margin")

@@ -14,19 +14,19 @@ from memaudit.doctor import environment
 from memaudit.errors import ArgumentError, clean, nearest
 from memaudit.families.curves import Plan, make_trials, measure_member, outputs_of, plan_seeds
 from memaudit.families.members import FEWEST, Member, check_count, open_members
+from memaudit.families.result import Crossing, FamilyMember, FamilyReport
 from memaudit.families.target import Target, check_target, make_target
 from memaudit.findings.judge_family import judge_family
 from memaudit.numerics.crossings import Span, crossing, height, trend
 from memaudit.numerics.perturbation.balls import BALLS
 from memaudit.numerics.perturbation.errors import NORMS
 from memaudit.probes.perturbing_inputs import perturbing_inputs
-from memaudit.results.family import Crossing, FamilyMember, FamilyReport
 from memaudit.settings import LARGEST_SEED, LONGEST, SHORTEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from memaudit.results import Identity
+    from memaudit.report import Identity
 
     Progress = Callable[[str, int, int], None]
 

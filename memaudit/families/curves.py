@@ -11,13 +11,13 @@ import torch
 from memaudit.devices import exact_math, shortage
 from memaudit.errors import ArgumentError, SourceError
 from memaudit.families.members import Member, mode_values, unlike
+from memaudit.families.result import FamilyMember
 from memaudit.numerics.crossings import running_maximum
 from memaudit.numerics.perturbation.balls import size
 from memaudit.numerics.perturbation.errors import error_norm
 from memaudit.numerics.perturbation.search import Problem, ascent_errors, random_errors
 from memaudit.numerics.signals import seeded
 from memaudit.probes.stability_trial import Trial
-from memaudit.results.family import FamilyMember
 from memaudit.settings import LARGEST_SEED
 
 if TYPE_CHECKING:

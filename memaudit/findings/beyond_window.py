@@ -12,7 +12,8 @@ from memaudit.numerics.envelope import SIGNAL_OVER_FLOOR
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from memaudit.results import Curve, Finding, Report
+    from memaudit.memory.result import Curve
+    from memaudit.report import Finding, Report
 
 
 #: A fit is trusted this many windows ahead, not further.

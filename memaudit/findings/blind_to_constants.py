@@ -11,7 +11,7 @@ from memaudit.numerics.deaf import CONSTANT, blind_to_constants
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from memaudit.results import Finding, Report
+    from memaudit.report import Finding, Report
 
 
 class BlindToConstants(AbstractRule):

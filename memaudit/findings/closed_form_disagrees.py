@@ -10,7 +10,8 @@ from memaudit.contracts import AbstractRule
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from memaudit.results import ClosedForm, Finding, Report
+    from memaudit.closed_form.result import ClosedForm
+    from memaudit.report import Finding, Report
 
 
 class ClosedFormDisagrees(AbstractRule):

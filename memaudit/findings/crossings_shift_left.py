@@ -10,8 +10,8 @@ from memaudit.rule import FAMILY
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from memaudit.results import Finding, Report
-    from memaudit.results.family import FamilyReport
+    from memaudit.families.result import FamilyReport
+    from memaudit.report import Finding, Report
 
 
 class CrossingsShiftLeft(AbstractRule):

@@ -12,7 +12,8 @@ from memaudit.numerics.deaf import remembers as remembers
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from memaudit.results import Assumption, Curve, Report
+    from memaudit.memory.result import Assumption, Curve
+    from memaudit.report import Report
 
 
 def groups(report: Report) -> Iterator[tuple[str, Mapping[str, Curve]]]:

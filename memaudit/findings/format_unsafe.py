@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, ClassVar
 from memaudit.contracts import AbstractRule
 from memaudit.errors import clean
 from memaudit.numerics.format_harm import harms
-from memaudit.results import Precision
+from memaudit.precision.result import Precision
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from memaudit.numerics.format_harm import Harm
-    from memaudit.results import Finding, Report
+    from memaudit.report import Finding, Report
 
 #: So many weights are named.
 NAMED = 3

@@ -10,7 +10,8 @@ from memaudit.errors import clean
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from memaudit.results import Finding, Gradient, ReparamGradient, Report
+    from memaudit.gradient.result import Gradient, ReparamGradient
+    from memaudit.report import Finding, Report
 
 #: Times the median from which on modes of one layer cannot share a learning rate.
 SPREAD = 100.0

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from memaudit.contracts import AbstractRule
 from memaudit.findings.evidence import groups, holds
-from memaudit.results import Status
+from memaudit.memory.result import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from memaudit.results import Curve, Finding, Report
+    from memaudit.memory.result import Curve
+    from memaudit.report import Finding, Report
 
 
 class InputIgnored(AbstractRule):

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from memaudit import registry
 from memaudit.errors import MachineError
-from memaudit.results import SEVERITIES, Finding
+from memaudit.report import SEVERITIES, Finding
 from memaudit.strangers import check_findings, copy_for
 
 if TYPE_CHECKING:
-    from memaudit.results import Report
+    from memaudit.report import Report
 
 
 def judge(report: Report) -> tuple[Finding, ...]:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from memaudit import registry
 from memaudit.errors import MachineError
-from memaudit.results import SEVERITIES, Finding
-from memaudit.results.family import FamilyReport
+from memaudit.families.result import FamilyReport
+from memaudit.report import SEVERITIES, Finding
 from memaudit.strangers import check_findings
 
 if TYPE_CHECKING:

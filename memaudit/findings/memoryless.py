@@ -10,7 +10,7 @@ from memaudit.findings.evidence import groups, holds, remembers
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from memaudit.results import Finding, Report
+    from memaudit.report import Finding, Report
 
 
 class Memoryless(AbstractRule):

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from memaudit.contracts import AbstractRule
 from memaudit.findings.evidence import each, matching
-from memaudit.results import Status
+from memaudit.memory.result import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from memaudit.results import Finding, Report
+    from memaudit.report import Finding, Report
 
 UNASKED = (
     *(Status.NOT_MEASURED, Status.NO_TOKENS, Status.NO_TOKENIZER),

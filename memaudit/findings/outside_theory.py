@@ -10,7 +10,7 @@ from memaudit.findings.evidence import failed, measured
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from memaudit.results import Finding, Report
+    from memaudit.report import Finding, Report
 
 NAMES = ("bounded", "continuous", "regular")
 

@@ -11,7 +11,8 @@ from memaudit.findings.evidence import bracket, each, groups, span
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from memaudit.results import Curve, Finding, Report
+    from memaudit.memory.result import Curve
+    from memaudit.report import Finding, Report
 
 
 #: Rates within this factor are one rate, measured through different nonlinear regimes.

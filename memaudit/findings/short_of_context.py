@@ -10,7 +10,7 @@ from memaudit.findings.evidence import remembers
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from memaudit.results import Finding, Report
+    from memaudit.report import Finding, Report
 
 #: A horizon below this share of the context falls far short of it.
 FAR_SHORT = 0.25

@@ -11,7 +11,7 @@ from memaudit.numerics.deaf import ENDING_IN_SILENCE, shut_by_silence
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from memaudit.results import Finding, Report
+    from memaudit.report import Finding, Report
 
 
 class ShutBySilence(AbstractRule):

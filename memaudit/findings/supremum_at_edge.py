@@ -10,7 +10,8 @@ from memaudit.findings.evidence import matching
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from memaudit.results import Curve, Finding, Report
+    from memaudit.memory.result import Curve
+    from memaudit.report import Finding, Report
 
 
 class SupremumAtEdge(AbstractRule):

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from memaudit.contracts import AbstractRule
 from memaudit.findings.evidence import each, matching, next_power
+from memaudit.memory.result import Status
 from memaudit.numerics.envelope import SIGNAL_OVER_FLOOR
-from memaudit.results import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from memaudit.results import Curve, Finding, Report
+    from memaudit.memory.result import Curve
+    from memaudit.report import Finding, Report
 
 
 #: The longest horizon worth a try.

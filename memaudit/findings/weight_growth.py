@@ -10,8 +10,8 @@ from memaudit.rule import FAMILY
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from memaudit.results import Finding, Report
-    from memaudit.results.family import FamilyReport
+    from memaudit.families.result import FamilyReport
+    from memaudit.report import Finding, Report
 
 #: Growth of the largest weight, or shrinking of the margin, over the family that is told.
 FACTOR = 4.0

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from memaudit.memory.result import Status
 from memaudit.metrics.number import Number
 from memaudit.numerics.deaf import telling
 from memaudit.numerics.envelope import SIGNAL_OVER_FLOOR
 from memaudit.numerics.sight import UNREAD, Sight, remembered, sight
-from memaudit.results import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from memaudit.results import Curve, Report
+    from memaudit.memory.result import Curve
+    from memaudit.report import Report
 
     Row = Mapping[str, float | None]
 

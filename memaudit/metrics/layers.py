@@ -6,13 +6,16 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from memaudit.metrics.number import Number
-from memaudit.results import Precision, Recall, Stability
+from memaudit.precision.result import Precision
+from memaudit.recall.result import Recall
+from memaudit.stability.result import Stability
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from memaudit.results import PerturbationCurve, Report
-    from memaudit.results.precision import Rounding
+    from memaudit.precision.result import Rounding
+    from memaudit.report import Report
+    from memaudit.stability.result import PerturbationCurve
 
     Named = tuple[str, float | None]
 

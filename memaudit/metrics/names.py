@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memaudit.results import SEVERITIES
+from memaudit.report import SEVERITIES
 
 #: The callbacks of `memaudit.training` log under the same prefix.
 PREFIX = "memaudit/"

@@ -10,12 +10,12 @@ from memaudit.metrics.curves import layer_numbers, query_numbers, whole_numbers
 from memaudit.metrics.layers import known, moved_numbers, recurrent_numbers
 from memaudit.metrics.names import PREFIX
 from memaudit.metrics.number import Number
-from memaudit.results import SEVERITIES
+from memaudit.report import SEVERITIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memaudit.results import Report
+    from memaudit.report import Report
 
 
 def metrics(report: Report) -> dict[str, float]:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memaudit.metrics.curves import curve_numbers
-from memaudit.results import Recall
+from memaudit.recall.result import Recall
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from memaudit.results import Curve, Recurrence, Report, Spectrum
+    from memaudit.memory.result import Curve
+    from memaudit.report import Recurrence, Report
+    from memaudit.spectrum.result import LayerSpectrum as Spectrum
 
 #: The columns that every table has, with the type of their values.
 COLUMNS: dict[str, type] = {

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from memaudit.memory.result import Decay, Status
 from memaudit.numerics.decay import FEWEST_LAGS, classify
 from memaudit.numerics.envelope import SIGNAL_OVER_FLOOR, noise_floor
 from memaudit.numerics.lifetimes import half_life_of, horizon_of
 from memaudit.numerics.signals import lag_grid
-from memaudit.results import Decay, Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from memaudit.results import Curve
+    from memaudit.memory.result import Curve
 
 #: Queries that read the answer while the input is zero.
 ENDING_IN_SILENCE = ("impulse", "reversed")

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from memaudit.memory.result import Decay
 from memaudit.numerics.envelope import SIGNAL_OVER_FLOOR, longest_dip
 from memaudit.numerics.fits import Fit, exponential_fit, power_fit, sub_slopes
-from memaudit.results import Decay
 
 #: Fewer lags than this above ten times the floor decide nothing.
 FEWEST_LAGS = 20

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memaudit.results import RoundedLayer, RoundedMemory, Rounding
+    from memaudit.precision.result import RoundedLayer, RoundedMemory, Rounding
 
 #: A horizon or a rate may change by this factor.
 FACTOR = 2.0

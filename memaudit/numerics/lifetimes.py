@@ -9,7 +9,7 @@ import numpy as np
 from memaudit.numerics.envelope import SIGNAL_OVER_FLOOR, half_lag, horizon
 
 if TYPE_CHECKING:
-    from memaudit.results import Decay
+    from memaudit.memory.result import Decay
 
 
 def horizon_of(

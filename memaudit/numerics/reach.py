@@ -9,7 +9,7 @@ from memaudit.numerics.envelope import SIGNAL_OVER_FLOOR
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from memaudit.results import Curve
+    from memaudit.memory.result import Curve
 
 
 def reach(curve: Curve) -> tuple[int, float, float]:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from memaudit.memory.result import Status
 from memaudit.numerics.envelope import SIGNAL_OVER_FLOOR
-from memaudit.results import Status
 
 if TYPE_CHECKING:
-    from memaudit.results import Curve
+    from memaudit.memory.result import Curve
 
 #: With these the window ended before anything could be said about the horizon.
 UNREAD = (

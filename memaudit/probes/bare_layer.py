@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from memaudit.memory.result import Status
 from memaudit.numerics.closed_form import tolerance_of
 from memaudit.numerics.signals import seeded
 from memaudit.probes.decoding_trial import leading
-from memaudit.results import Decoding, Status
+from memaudit.recall.result import Decoding
 
 if TYPE_CHECKING:
     from memaudit.contracts import AbstractSubject, Setting
-    from memaudit.results import LinearRecall
+    from memaudit.recall.result import LinearRecall
 
 #: Steps of the trial in which a layer has to answer as the model does.
 STEPS = 32

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memaudit import registry
-from memaudit.contracts import AbstractProbe
+from memaudit.closed_form.result import ClosedFormResult
+from memaudit.contracts import NO_TOOLS, AbstractProbe, Tools
 from memaudit.errors import MemauditError
 
 if TYPE_CHECKING:
+    from memaudit.closed_form.result import ClosedForm as Record
     from memaudit.contracts import AbstractLinearPart, AbstractSubject, Setting
-    from memaudit.results import ClosedForm as Record
 
 SHORTAGE = "memory ran short: the layer could not be looked at"
 
@@ -28,11 +29,17 @@ class ClosedForm(AbstractProbe):
 
     name = "closed-form"
     summary = "exact memory function of every linear layer beside the measured one"
-    fills = "closed_form"
+    result = ClosedFormResult
+    cost = "cheap"
 
-    def measure(self, subject: AbstractSubject, setting: Setting) -> tuple[Record, ...]:
+    def measure(
+        self, subject: AbstractSubject, setting: Setting, tools: Tools = NO_TOOLS
+    ) -> ClosedFormResult:
+        del tools
         parts = subject.linear_parts()
-        return tuple(_compared(name, part, subject, setting) for name, part in parts.items())
+        return ClosedFormResult(
+            tuple(_compared(name, part, subject, setting) for name, part in parts.items())
+        )
 
 
 def _compared(
@@ -58,7 +65,8 @@ def _compared(
 
 def _unread(layer: str, setting: Setting, note: str) -> Record:
     """The record of a layer about which nothing is known, with the reason."""
-    from memaudit.results import ClosedForm, Decay, Status
+    from memaudit.closed_form.result import ClosedForm
+    from memaudit.memory.result import Decay, Status
 
     nothing = np.zeros(0)
     return ClosedForm(

@@ -9,9 +9,10 @@ import numpy as np
 import torch
 
 from memaudit.devices import release_memory, shortage
+from memaudit.memory.result import Status
 from memaudit.numerics.recall import CrossFit, Drift
 from memaudit.numerics.signals import seeded
-from memaudit.results import Decoding, Status
+from memaudit.recall.result import Decoding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

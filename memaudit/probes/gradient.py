@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from memaudit import registry
-from memaudit.contracts import AbstractProbe
+from memaudit.contracts import NO_TOOLS, AbstractProbe, Tools
 from memaudit.errors import ArgumentError, clean
+from memaudit.gradient.result import GradientResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from memaudit.contracts import AbstractSubject, Setting
+    from memaudit.gradient.result import Gradient as Record
     from memaudit.probes.gradient_loss import Task
-    from memaudit.results import Gradient as Record
 
 LOSSES = ("synthetic",)
 FIXED = "the weights of this model cannot be moved as an argument"
@@ -34,8 +35,7 @@ class Gradient(AbstractProbe):
 
     name = "gradient"
     summary = "gradient over weight of every recurrence, and for every reparameterization"
-    fills = "gradient"
-    late = True
+    result = GradientResult
 
     options: ClassVar[Mapping[str, str]] = {
         "loss": "the task: synthetic",
@@ -69,7 +69,13 @@ class Gradient(AbstractProbe):
                 hint="give batch=(inputs, targets) and a function of answers and targets",
             )
 
-    def measure(self, subject: AbstractSubject, setting: Setting) -> tuple[Record, ...]:
+    def measure(
+        self, subject: AbstractSubject, setting: Setting, tools: Tools = NO_TOOLS
+    ) -> GradientResult:
+        del tools
+        return GradientResult(self._layers(subject, setting))
+
+    def _layers(self, subject: AbstractSubject, setting: Setting) -> tuple[Record, ...]:
         from memaudit.devices import shortage
         from memaudit.probes.gradient_trial import measured, unread
 

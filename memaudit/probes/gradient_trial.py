@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from memaudit.errors import ArgumentError
+from memaudit.gradient.result import Gradient
 from memaudit.probes.decay_weight import find_decay_weight
 from memaudit.probes.gradient_reasoning import reasoning
 from memaudit.probes.reparam_trial import NOTHING, outcomes, recommended
-from memaudit.results import Gradient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from memaudit.memory.result import Status
 from memaudit.numerics.recall import (
     Decomposition,
     earlier_rows,
@@ -20,7 +21,7 @@ from memaudit.numerics.recall import (
     walked_rows,
 )
 from memaudit.numerics.signals import seeded
-from memaudit.results import LinearRecall, StateRecall, StationaryRecall, Status
+from memaudit.recall.result import LinearRecall, StateRecall, StationaryRecall
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from memaudit.closed_form.result import ClosedForm
 from memaudit.devices import release_memory, shortage
 from memaudit.errors import SourceError
 from memaudit.numerics import closed_form as forms
 from memaudit.numerics.signals import pulse, seeded
-from memaudit.results import ClosedForm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

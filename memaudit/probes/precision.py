@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from memaudit.contracts import AbstractProbe, Tools
+from memaudit.contracts import NO_TOOLS, AbstractProbe, Tools
 from memaudit.errors import ArgumentError, clean, nearest
+from memaudit.precision.result import Precision as Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from memaudit.contracts import AbstractSubject, Setting
-    from memaudit.results import Precision as Record
 
 WEIGHTS = ("recurrent", "all")
 
@@ -28,8 +28,7 @@ class Precision(AbstractProbe):
 
     name = "precision"
     summary = "bf16, fp16, fp8, int8, int4 as moves of the weights: eigenvalues and memory after"
-    fills = "precision"
-    late = True
+    result = Record
 
     options: ClassVar[Mapping[str, str]] = {
         "weights": "what is rounded: recurrent, all",
@@ -50,14 +49,12 @@ class Precision(AbstractProbe):
         _known("norm", [self.norm], NORMS)
         _known("formats", _listed(self.formats), FORMATS)
 
-    def measure(self, subject: AbstractSubject, setting: Setting) -> Record:
-        return self.measure_with(subject, setting, Tools(lambda *_: None, lambda _: {}))
-
-    def measure_with(self, subject: AbstractSubject, setting: Setting, tools: Tools) -> Record:
+    def measure(
+        self, subject: AbstractSubject, setting: Setting, tools: Tools = NO_TOOLS
+    ) -> Record:
         from memaudit.numerics.rounding import FORMATS
         from memaudit.probes.precision_trial import PrecisionTrial
         from memaudit.probes.rounded_weights import choose
-        from memaudit.results import Precision as Record
 
         chosen = choose(subject, self.weights)
         trial = PrecisionTrial(subject, chosen, setting, self.norm, tools)

@@ -11,21 +11,21 @@ import numpy as np
 import torch
 
 from memaudit.loading.digest import digest_tensors
+from memaudit.memory.running import remember
 from memaudit.numerics.mode_pairs import reached, shift
 from memaudit.numerics.perturbation.errors import error_norm
-from memaudit.numerics.spectra import margin
+from memaudit.precision.result import RoundedLayer, RoundedMemory, Rounding
 from memaudit.probes.perturbing_inputs import perturbing_inputs
 from memaudit.probes.resting_modes import resting_modes
 from memaudit.probes.standing_in import standing_in
-from memaudit.results import Rounding
-from memaudit.results.precision import RoundedLayer, RoundedMemory
+from memaudit.spectrum.result import margin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from memaudit.contracts import AbstractSubject, Setting, Tools
+    from memaudit.memory.result import Curve
     from memaudit.probes.rounded_weights import RoundedWeights
-    from memaudit.results import Curve
 
 #: Numbers (weights and answers) of all copies that answer together.
 TOGETHER = 2**22
@@ -92,7 +92,10 @@ class PrecisionTrial:
         modes = resting_modes(self.subject)
         # A pooled model pays for every lag with a run: that is for recurrences only.
         heard = bool(modes) or not self.subject.pooled
-        return Seen(modes, self.tools.remember(self.subject) if heard else {})
+        memory = self.tools.results.get("memory")
+        if not heard or memory is None:
+            return Seen(modes, {})
+        return Seen(modes, remember(self.subject, self.setting, memory))
 
     def _errors(self, formats: tuple[str, ...]) -> tuple[float, dict[str, float]]:
         """The size of the answers, and by how much every format changes them."""

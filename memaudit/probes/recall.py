@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from memaudit import registry
-from memaudit.contracts import AbstractProbe, Tools
+from memaudit.contracts import NO_TOOLS, AbstractProbe, Tools
 from memaudit.errors import ArgumentError, clean, nearest
+from memaudit.recall.result import Recall as Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from memaudit.contracts import AbstractSubject, Setting
-    from memaudit.results import Decoding, LinearRecall
-    from memaudit.results import Recall as Record
+    from memaudit.recall.result import Decoding, LinearRecall
 
 #: Lags below which a model is too short to be asked, and beyond which nothing is asked for.
 FEWEST, MOST = 2, 2**20
@@ -38,8 +38,7 @@ class Recall(AbstractProbe):
 
     name = "recall"
     summary = "past inputs read back from the state: R^2 by lag, memory capacity, cond(V)"
-    fills = "recall"
-    late = True
+    result = Record
 
     options: ClassVar[Mapping[str, str]] = {
         "lags": "past inputs to look for, as many as the horizon unless given",
@@ -71,10 +70,9 @@ class Recall(AbstractProbe):
             fact = f"recall.scale is {clean(self.scale)!r}"
             raise ArgumentError(fact, hint="give a positive number")
 
-    def measure(self, subject: AbstractSubject, setting: Setting) -> Record:
-        return self.measure_with(subject, setting, Tools(lambda *_: None, lambda _: {}))
-
-    def measure_with(self, subject: AbstractSubject, setting: Setting, tools: Tools) -> Record:
+    def measure(
+        self, subject: AbstractSubject, setting: Setting, tools: Tools = NO_TOOLS
+    ) -> Record:
         from memaudit.devices import shortage
 
         adapter = subject.identity.adapter
@@ -85,9 +83,8 @@ class Recall(AbstractProbe):
     def _measured(
         self, subject: AbstractSubject, setting: Setting, tick: Callable[[int, int], None]
     ) -> Record:
+        from memaudit.memory.result import Status
         from memaudit.probes.recall_notes import notes
-        from memaudit.results import Recall as Record
-        from memaudit.results import Status
 
         lags = max(FEWEST, setting.horizon if self.lags is None else self.lags)
         linear = self._linear(subject, setting, lags)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from memaudit.results import Decoding
+    from memaudit.recall.result import Decoding
 
 #: Share of the capacity that the lags may leave out without a word.
 CUT = 0.01

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from memaudit.gradient.result import ReparamGradient
 from memaudit.numerics.gradient_scale import derivative, gradient_scale, has_flat_stretch
 from memaudit.reparams.forms import forms
-from memaudit.results import ReparamGradient
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from memaudit.contracts import AbstractProbe, Tools
+from memaudit.contracts import NO_TOOLS, AbstractProbe, Tools
 from memaudit.errors import ArgumentError, clean, nearest
+from memaudit.stability.result import Stability as Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from memaudit.contracts import AbstractSubject, Setting
     from memaudit.probes.stability_curve import Effort
     from memaudit.probes.stability_trial import Trial
-    from memaudit.results import Stability as Record
 
 UNKNOWN = (
     "no weight is known to be recurrent: say which is, by memaudit_roles of the module, as in "
@@ -48,8 +48,7 @@ class Stability(AbstractProbe):
 
     name = "stability"
     summary = "E(beta): error under moved weights by group, and the stability radius"
-    fills = "stability"
-    late = True
+    result = Record
 
     options: ClassVar[Mapping[str, str]] = {
         "ball": "how moves are measured: spectral, frobenius, max-abs",
@@ -92,13 +91,11 @@ class Stability(AbstractProbe):
         _share("tol", self.tol)
         _share("atol", self.atol)
 
-    def measure(self, subject: AbstractSubject, setting: Setting) -> Record:
-        return self.measure_with(subject, setting, Tools(lambda *_: None, lambda _: {}))
-
-    def measure_with(self, subject: AbstractSubject, setting: Setting, tools: Tools) -> Record:
+    def measure(
+        self, subject: AbstractSubject, setting: Setting, tools: Tools = NO_TOOLS
+    ) -> Record:
         from memaudit.probes.stability_curve import GroupSearch
         from memaudit.probes.stability_trial import make_trial
-        from memaudit.results import Stability as Record
 
         trial = make_trial(subject, setting, norm=self.norm, steps=self.steps, target=self.target)
         effort, told = self._effort(setting, together=_together(trial))

@@ -12,7 +12,7 @@ from memaudit.numerics.perturbation.passing import bracket, passing
 from memaudit.numerics.perturbation.search import Problem, ascent_errors, random_errors
 from memaudit.numerics.signals import seeded
 from memaudit.probes.closed_radius import closed_radius
-from memaudit.results import PerturbationCurve, Radius
+from memaudit.stability.result import PerturbationCurve, Radius
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ from memaudit.contracts import TokenReadings
 
 if TYPE_CHECKING:
     from memaudit.contracts import AbstractSubject
-    from memaudit.results import Status
+    from memaudit.memory.result import Status
 
 
 def nothing(status: Status) -> TokenReadings:

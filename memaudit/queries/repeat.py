@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from memaudit.contracts import AbstractTokenQuery, TokenReadings
 from memaudit.errors import ArgumentError, clean
+from memaudit.memory.result import Status
 from memaudit.queries.framing import frame_of, nothing
-from memaudit.results import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memaudit.results import Curve
+    from memaudit.memory.result import Curve
 
 #: Bits of a braille cell by (column, row) of its 2 x 4 dots; the block starts at U+2800.
 DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))

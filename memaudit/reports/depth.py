@@ -17,7 +17,9 @@ from memaudit.reports.tables import COLOURS, table
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from memaudit.results import Curve, Report, Spectrum
+    from memaudit.memory.result import Curve
+    from memaudit.report import Report
+    from memaudit.spectrum.result import LayerSpectrum as Spectrum
 
 
 def depth_table(report: Report, *, ascii_only: bool) -> Table:

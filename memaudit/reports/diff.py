@@ -20,7 +20,7 @@ from memaudit.reports.tables import table
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from memaudit.results.difference import Change, Difference
+    from memaudit.comparing.difference import Change, Difference
 
 WIDTH = 80
 #: A checksum is told by its beginning, as git does.

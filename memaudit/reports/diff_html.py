@@ -27,9 +27,10 @@ from memaudit.reports.page.verdict import hit_gates
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from memaudit.comparing.difference import Difference
+    from memaudit.memory.result import Curve
+    from memaudit.report import GateResult, Report
     from memaudit.reports.page.detail import Detail
-    from memaudit.results import Curve, GateResult, Report
-    from memaudit.results.difference import Difference
 
 
 def diff_html(

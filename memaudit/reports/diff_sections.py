@@ -14,7 +14,7 @@ from memaudit.reports.diff_table import Column, Facts, changes_table, column, na
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from memaudit.results.difference import Change, Difference
+    from memaudit.comparing.difference import Change, Difference
 
 #: So many lines are told below a table.
 TOLD = 8

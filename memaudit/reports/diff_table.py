@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from memaudit.results.difference import Change
+    from memaudit.comparing.difference import Change
 
 NOW = "->"
 APART = "farthest apart"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from memaudit.comparing.difference import same
+from memaudit.report import SEVERITIES
 from memaudit.reports.diff_sections import SECTIONS
 from memaudit.reports.diff_table import shift, value
-from memaudit.results import SEVERITIES
-from memaudit.results.difference import same
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from memaudit.results.difference import Change, Difference
+    from memaudit.comparing.difference import Change, Difference
 
 NOTHING = "no change"
 UNKNOWN = "unknown"

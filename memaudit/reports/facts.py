@@ -6,17 +6,22 @@ from typing import TYPE_CHECKING
 
 from memaudit.errors import clean
 from memaudit.numerics.reach import longest_layers
+from memaudit.precision.result import Precision
+from memaudit.recall.result import Recall
 from memaudit.reports.depth import steps
 from memaudit.reports.linear_layers import difference
 from memaudit.reports.placing import placed
 from memaudit.reports.precision_table import gravest, rounding_verdict
 from memaudit.reports.stability_table import UNTIL, radius
-from memaudit.results import Precision, Recall, Stability
+from memaudit.stability.result import Stability
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from memaudit.results import Decoding, Gradient, PerturbationCurve, Report
+    from memaudit.gradient.result import Gradient
+    from memaudit.recall.result import Decoding
+    from memaudit.report import Report
+    from memaudit.stability.result import PerturbationCurve
 
 #: Names are cut here: a line has other things to tell.
 NAME = 30

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from memaudit.results.family import Crossing, FamilyReport
+    from memaudit.families.result import Crossing, FamilyReport
 
 WIDTH = 80
 PICTURE = 72

@@ -14,7 +14,8 @@ from memaudit.errors import clean
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from memaudit.results import FamilyReport, Finding, Report
+    from memaudit.families.result import FamilyReport
+    from memaudit.report import Finding, Report
 
 STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 #: So many places of one finding are told; the JSON report has them all.

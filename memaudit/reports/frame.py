@@ -9,7 +9,7 @@ import pandas as pd
 from memaudit.metrics.rows import columns, rows
 
 if TYPE_CHECKING:
-    from memaudit.results import Report
+    from memaudit.report import Report
 
 #: Integers that may be missing stay integers; a float that is missing is NaN.
 DTYPES = {str: "string", int: "Int64", float: "float64"}

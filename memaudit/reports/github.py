@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from memaudit.contracts import AbstractReportFormat
 from memaudit.errors import clean
+from memaudit.report import SEVERITIES
 from memaudit.reports.summary import PARTIAL, verdict_line
-from memaudit.results import SEVERITIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memaudit.results import Report
+    from memaudit.report import Report
 
 #: Severities by the names that GitHub has for them.
 LEVELS = {"error": "error", "warning": "warning", "note": "notice"}

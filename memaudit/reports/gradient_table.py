@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from memaudit.results import Gradient, ReparamGradient
+    from memaudit.gradient.result import Gradient, ReparamGradient
 
 #: So many layers have a row, and so many notes are told; the JSON report has them all.
 ROWS, TOLD = 24, 4

@@ -12,7 +12,8 @@ from memaudit.numerics.sight import UNREAD
 from memaudit.reports import wording
 
 if TYPE_CHECKING:
-    from memaudit.results import Curve, Report
+    from memaudit.memory.result import Curve
+    from memaudit.report import Report
 
 
 @dataclass(frozen=True, slots=True)

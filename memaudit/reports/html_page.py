@@ -21,8 +21,8 @@ from memaudit.reports.page.stability import stability_section
 from memaudit.reports.page.verdict import header, verdict
 
 if TYPE_CHECKING:
+    from memaudit.report import Report
     from memaudit.reports.page.detail import Detail
-    from memaudit.results import Report
 
 SECTIONS = (
     *(memory_section, layers_section, spectrum_section, linear_section, stability_section),

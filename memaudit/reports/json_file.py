@@ -9,7 +9,7 @@ from memaudit.contracts import AbstractReportFormat
 from memaudit.report_files import dumps
 
 if TYPE_CHECKING:
-    from memaudit.results import Report
+    from memaudit.report import Report
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
     from memaudit.contracts import AbstractRule
-    from memaudit.results import Finding, Report
+    from memaudit.report import Finding, Report
 
 LONGEST = 1200
 #: Findings that fail their test; a note passes it, and is told there.

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from memaudit.errors import clean
+from memaudit.memory.result import Curve
 from memaudit.reports import wording
 from memaudit.reports.placing import placed
 from memaudit.reports.tables import COLOURS, table
-from memaudit.results import Curve
 
 if TYPE_CHECKING:
     import numpy as np
     from rich.table import Table
 
-    from memaudit.results import ClosedForm, Decay, Status
+    from memaudit.closed_form.result import ClosedForm
+    from memaudit.memory.result import Decay, Status
 
 #: So many notes are told; the JSON report has them all.
 TOLD = 4

@@ -12,11 +12,12 @@ from memaudit.contracts import AbstractReportFormat
 from memaudit.errors import clean
 from memaudit.metrics import described, named_numbers
 from memaudit.records import plain
+from memaudit.report import SCHEMA
 from memaudit.report_files import dumps
-from memaudit.results.report import SCHEMA
 
 if TYPE_CHECKING:
-    from memaudit.results import Curve, Report
+    from memaudit.memory.result import Curve
+    from memaudit.report import Report
 
 TASK = "memaudit"
 #: There, metrics are named with the filter that the answers went through; here there is none.

@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, ClassVar
 
 from memaudit.contracts import AbstractReportFormat
 from memaudit.errors import clean
+from memaudit.memory.result import Status
+from memaudit.precision.result import Precision
+from memaudit.recall.result import Recall
 from memaudit.reports import wording
 from memaudit.reports.headline import headline, remembered
 from memaudit.reports.markdown_text import escaped, paragraph, table
 from memaudit.reports.placing import placed
 from memaudit.reports.reproduction import command
 from memaudit.reports.summary import PARTIAL, percent
-from memaudit.results import Precision, Recall, Stability, Status
+from memaudit.stability.result import Stability
 
 if TYPE_CHECKING:
-    from memaudit.results import Curve, Finding, Report
+    from memaudit.memory.result import Curve
+    from memaudit.report import Finding, Report
 
 #: Layers, and places of one finding, that are told; the JSON report has them all.
 ROWS, PLACES = 12, 4

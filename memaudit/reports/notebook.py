@@ -11,7 +11,8 @@ from memaudit.reports.page.sparkline import sparkline
 from memaudit.reports.summary import PARTIAL
 
 if TYPE_CHECKING:
-    from memaudit.results import Curve, Report
+    from memaudit.memory.result import Curve
+    from memaudit.report import Report
 
 #: So many queries have a row, and so many codes are named.
 ROWS = 12

@@ -25,7 +25,7 @@ from memaudit.reports.lag_axis import lag_axis
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from memaudit.results import Curve
+    from memaudit.memory.result import Curve
 
 COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")
 #: A letter stands on every line once in so many columns.

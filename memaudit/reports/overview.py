@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from memaudit.results import Finding, Report
+    from memaudit.report import Finding, Report
 
 #: Lines of a screen whose height nobody tells; more than this is too much for a summary.
 SCREEN = 40

@@ -14,7 +14,8 @@ from memaudit.reports.curve_plot import floor_is_drawn, plot
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from memaudit.results import Curve, Report
+    from memaudit.memory.result import Curve
+    from memaudit.report import Report
 
 #: From this width on two plots stand beside each other.
 SIDE_BY_SIDE = 120

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from memaudit.results import Precision, Rounding
+    from memaudit.precision.result import Precision, Rounding
 
 SAFE, THERE, UNTRIED = "safe", "no worse", "not measured"
 STYLES = {"error": "red", "warning": "yellow"}

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from memaudit.numerics.predictions import Prediction
-    from memaudit.results import Report, Spectrum
+    from memaudit.report import Report
+    from memaudit.spectrum.result import LayerSpectrum as Spectrum
 
 #: So many rows and notes are told; the JSON report has what they are made from.
 TOLD = 12

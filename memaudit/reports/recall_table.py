@@ -9,10 +9,10 @@ from rich.console import Group
 from rich.text import Text
 
 from memaudit.errors import clean
+from memaudit.memory.result import Status
 from memaudit.reports import wording
 from memaudit.reports.placing import placed
 from memaudit.reports.tables import table
-from memaudit.results import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from memaudit.results import Decoding, LinearRecall, Recall, StateRecall
+    from memaudit.recall.result import Decoding, LinearRecall, Recall, StateRecall
 
 #: So many states and layers have a row, and so many notes are told; the JSON report has them all.
 ROWS, TOLD = 24, 4

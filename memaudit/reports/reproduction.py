@@ -10,7 +10,7 @@ from memaudit.catalog import DEFAULT_PROBES, DEFAULT_QUERIES
 from memaudit.errors import clean
 
 if TYPE_CHECKING:
-    from memaudit.results import Report
+    from memaudit.report import Report
 
 #: The settings of an audit that `--set` takes, and what they are when nobody sets them.
 USUAL: dict[str, Any] = {

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from memaudit.results import Retrofit, RetrofittedLayer
+    from memaudit.retrofitting.result import Retrofit, RetrofittedLayer
 
 #: So many layers have a row or a line; retrofit_config.json has them all.
 ROWS, TOLD = 48, 16

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from memaudit.results import PerturbationCurve, Radius, Stability
+    from memaudit.stability.result import PerturbationCurve, Radius, Stability
 
 #: E(beta) is told at so many betas, from the smallest to the largest.
 TOLD = 3

@@ -9,12 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from memaudit.errors import clean
+from memaudit.memory.result import Status
+from memaudit.report import SEVERITIES
 from memaudit.reports import wording
 from memaudit.reports.headline import memory_told
-from memaudit.results import SEVERITIES, Status
 
 if TYPE_CHECKING:
-    from memaudit.results import Report
+    from memaudit.report import Report
 
 #: Names of trials that are told.
 FED = 8

@@ -14,7 +14,8 @@ from memaudit.reports import wording
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from memaudit.results import Assumption, Curve, Report
+    from memaudit.memory.result import Assumption, Curve
+    from memaudit.report import Report
 
 #: From this width on a cell needs no second line.
 WIDE = 110

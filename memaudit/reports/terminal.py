@@ -9,6 +9,8 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from memaudit.contracts import AbstractReportFormat
+from memaudit.precision.result import Precision
+from memaudit.recall.result import Recall
 from memaudit.reports.depth import depth_line, depth_table, spectrum_table
 from memaudit.reports.findings_list import findings_list
 from memaudit.reports.gradient_table import gradient_block
@@ -21,12 +23,12 @@ from memaudit.reports.recall_table import recall_block
 from memaudit.reports.stability_table import stability_block
 from memaudit.reports.summary import footer, header, layer_statuses, statuses
 from memaudit.reports.tables import assumptions_table, layers_table, verdict_table
-from memaudit.results import Precision, Recall, Stability
+from memaudit.stability.result import Stability
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from memaudit.results import Report
+    from memaudit.report import Report
 
 WIDTH = 80
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from memaudit.numerics.sight import Sight, sight
 
 if TYPE_CHECKING:
-    from memaudit.results import Curve
+    from memaudit.memory.result import Curve
 
 NOTHING = "-"
 UNKNOWN = "?"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from memaudit.results import Radius
+    from memaudit.stability.result import Radius
 
 #: Rows and steps of the inputs.
 ROWS, STEPS = 2, 32

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from memaudit.loading.checkpoint import Checkpoint
-    from memaudit.results import Retrofit
     from memaudit.retrofitting.record import RawEntry
+    from memaudit.retrofitting.result import Retrofit
     from memaudit.retrofitting.sites import Site
 
 __all__ = ["fold_folder", "load_raw", "retrofit_source", "save_retrofit"]

@@ -11,7 +11,6 @@ from torch import nn
 
 from memaudit.contracts import AbstractSubject
 from memaudit.errors import ArgumentError
-from memaudit.results import RefusedLayer, Retrofit, RetrofittedLayer
 from memaudit.retrofitting.answers import Answers
 from memaudit.retrofitting.checking import (
     nothing_recurrent,
@@ -22,12 +21,13 @@ from memaudit.retrofitting.finding import choose, find_decays
 from memaudit.retrofitting.plain_state import retrofitted_names
 from memaudit.retrofitting.planning import Order, Plan, check_order, make_plan
 from memaudit.retrofitting.radii import SMALL
+from memaudit.retrofitting.result import RefusedLayer, Retrofit, RetrofittedLayer
 from memaudit.retrofitting.swapping import swap, unswap
 
 if TYPE_CHECKING:
     from memaudit.reparam import AbstractReparam
-    from memaudit.results import Radius
     from memaudit.retrofitting.form import RetrofittedWeight
+    from memaudit.stability.result import Radius
 
 
 def retrofit(

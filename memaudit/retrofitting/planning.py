@@ -12,11 +12,11 @@ from torch import Tensor
 from memaudit import registry
 from memaudit.errors import ArgumentError, clean
 from memaudit.reparam import AbstractReparam
-from memaudit.results import RefusedLayer
 from memaudit.retrofitting.dense import WORST_CONDITION, EigenForm, eigen_form
 from memaudit.retrofitting.diagonal import numbers_of, with_numbers
 from memaudit.retrofitting.form import reached
 from memaudit.retrofitting.reaching import decays, nearest_reached
+from memaudit.retrofitting.result import RefusedLayer
 from memaudit.retrofitting.stepped import Stepped
 from memaudit.stored_decay import DenseDecay, DiagonalDecay
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from memaudit.contracts import AbstractSubject
     from memaudit.probes.stability_trial import Trial
-    from memaudit.results import Radius
+    from memaudit.stability.result import Radius
 
 #: Models of more numbers than these are not measured unless it is asked for.
 SMALL = 2_000_000

@@ -7,8 +7,8 @@ from typing import Any
 
 from memaudit.errors import SourceError, clean
 from memaudit.loading.access import ACCESS
-from memaudit.results import RefusedLayer
 from memaudit.retrofitting.form_text import bad_record, number_read, number_said
+from memaudit.retrofitting.result import RefusedLayer
 from memaudit.stored_decay import PARTS
 
 #: What no folder may ask for: access to files and code, and how a model is opened.

@@ -8,20 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memaudit.results import (
-    Gradient,
-    PerturbationCurve,
-    Precision,
-    Radius,
-    ReparamGradient,
-    RoundedLayer,
-    RoundedMemory,
-    Rounding,
-    Stability,
-)
+from memaudit.gradient.result import Gradient, ReparamGradient
+from memaudit.precision.result import Precision, RoundedLayer, RoundedMemory, Rounding
+from memaudit.stability.result import PerturbationCurve, Radius, Stability
 
 if TYPE_CHECKING:
-    from memaudit.results import Report
+    from memaudit.report import Report
 
 
 def stability() -> Stability:

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 from memaudit.contracts import AbstractProbe, AbstractSubject, Setting
 from memaudit.records import plain
-from memaudit.results import Report
+from memaudit.report import Report
 from memaudit.testing.law import check_plain, check_words, must
 from memaudit.testing.models import HORIZON
 from memaudit.testing.weights import fingerprint

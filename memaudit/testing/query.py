@@ -17,7 +17,7 @@ from memaudit.wrapping import wrap
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memaudit.results import Curve
+    from memaudit.memory.result import Curve
     from memaudit.testing.models import Model
 
 #: Curves of linear models meet their formula up to rounding, which is far below this.

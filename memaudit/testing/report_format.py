@@ -10,7 +10,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 from memaudit.contracts import AbstractReportFormat
-from memaudit.results import Recurrence, Report
+from memaudit.report import Recurrence, Report
 from memaudit.testing.law import check_words, must
 from memaudit.testing.samples import renamed, sample_reports
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from memaudit.contracts import AbstractRule
-from memaudit.results import SEVERITIES, Finding
+from memaudit.report import SEVERITIES, Finding
 from memaudit.testing.law import must
 from memaudit.testing.samples import sample_reports
 

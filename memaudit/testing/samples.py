@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from memaudit.audit import scan
-from memaudit.numerics.spectra import spectrum
-from memaudit.results import ClosedForm, Curve, Finding, Identity, Report
+from memaudit.closed_form.result import ClosedForm
+from memaudit.memory.result import Curve
+from memaudit.report import Finding, Identity, Report
+from memaudit.spectrum.result import spectrum
 from memaudit.testing.models import HORIZON, tanh_recurrence
 from memaudit.testing.moved_samples import gradients, moved_renamed, precision, stability
 from memaudit.wrapping import wrap

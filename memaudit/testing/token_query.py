@@ -8,7 +8,8 @@ import torch
 
 from memaudit.audit import scan
 from memaudit.contracts import AbstractSubject, AbstractTokenQuery
-from memaudit.results import Curve, Identity, Status
+from memaudit.memory.result import Curve, Status
+from memaudit.report import Identity
 from memaudit.testing.law import check_words, must
 from memaudit.testing.models import HORIZON
 

@@ -12,7 +12,7 @@ import torch
 
 from memaudit.audit import scan
 from memaudit.errors import SourceError
-from memaudit.results import Status
+from memaudit.memory.result import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

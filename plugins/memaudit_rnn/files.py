@@ -10,7 +10,7 @@ import torch
 
 from memaudit.errors import ArgumentError, SourceError, clean, listed
 from memaudit.loading.finite import require_finite
-from memaudit.results import Identity
+from memaudit.report import Identity
 from memaudit_rnn import describing
 from memaudit_rnn.facts import Facts, read_facts
 from memaudit_rnn.host import RnnHost

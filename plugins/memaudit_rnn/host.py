@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from memaudit.results import Identity
+    from memaudit.report import Identity
     from memaudit_rnn.dynamics import RnnDynamics
 
 

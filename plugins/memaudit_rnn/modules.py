@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from memaudit.errors import ArgumentError, SourceError, clean
 from memaudit.loading.digest import digest_tensors
 from memaudit.loading.finite import require_finite
-from memaudit.results import Identity
+from memaudit.report import Identity
 from memaudit_rnn import describing
 from memaudit_rnn.host import RnnHost
 from memaudit_rnn.keys import find_stacks

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from memaudit.loading.filling import fill
-from memaudit.results import Recurrence
+from memaudit.report import Recurrence
 from memaudit_rnn.keys import Place, StackKeys
 
 if TYPE_CHECKING:

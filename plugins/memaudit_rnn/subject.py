@@ -17,7 +17,7 @@ from memaudit_rnn.retrofitted import is_retrofitted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from memaudit.results import Identity
+    from memaudit.report import Identity
     from memaudit_rnn.network import RecurrentNetwork
 
 

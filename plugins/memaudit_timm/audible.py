@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from memaudit.contracts import AbstractSubject
-    from memaudit.results import Identity
+    from memaudit.report import Identity
     from memaudit_timm.loaded import Loaded
     from memaudit_timm.patches import PatchModel
     from memaudit_timm.settings import Settings

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from memaudit.results import Identity
+    from memaudit.report import Identity
 
 
 class TimmHost(AbstractHost[LayerSubject]):

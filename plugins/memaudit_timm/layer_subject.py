@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from memaudit.results import Identity
+    from memaudit.report import Identity
 
 
 class LayerSubject(AbstractSubject):

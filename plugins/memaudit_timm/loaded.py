@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from memaudit.results import Identity
+from memaudit.report import Identity
 
 if TYPE_CHECKING:
     from torch import nn

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from memaudit.results import Identity
+    from memaudit.report import Identity
     from memaudit_timm.patches import PatchModel
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from memaudit.errors import ArgumentError, clean, nearest
 from memaudit.perturbable import plain_name
-from memaudit.results import Recurrence
+from memaudit.report import Recurrence
 from memaudit_timm.images import noise_image
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from memaudit.errors import clean, listed
-from memaudit.results import Identity
+from memaudit.report import Identity
 from memaudit_transformers.recurrent import unmatched
 
 if TYPE_CHECKING:

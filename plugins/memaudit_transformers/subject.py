@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from memaudit.contracts import AbstractPerturbable
-    from memaudit.results import Identity, Spectrum
+    from memaudit.report import Identity
+    from memaudit.spectrum.result import LayerSpectrum as Spectrum
     from memaudit_transformers.examining import Examined
     from memaudit_transformers.tokenizer import Tokens
 

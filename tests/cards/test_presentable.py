@@ -9,7 +9,8 @@ import pytest
 from memaudit.cards import eval_results
 from memaudit.cards.presentable import presentable, without_paths
 from memaudit.reports.markdown import Markdown
-from memaudit.results import Assumption, Finding
+from memaudit.memory.result import Assumption
+from memaudit.report import Finding
 from memaudit.testing import sample_reports
 from tests.reports.handmade import curve, identity, report
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from memaudit.findings.judge import judge
-from memaudit.results import Report
+from memaudit.report import Report
 from tests.reports.handmade import curve, report
 
 

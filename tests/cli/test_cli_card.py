@@ -13,7 +13,7 @@ from memaudit import faults
 from memaudit.cards import BEGIN, END
 from memaudit.errors import SourceError
 from memaudit.reports.terminal import Terminal
-from memaudit.results import Report
+from memaudit.report import Report
 from tests.cli.played import Interrupted, one_line
 from tests.cli.test_cli_diff import WRONG, places, sample
 from tests.reports.handmade import curve, identity, report

@@ -9,7 +9,7 @@ import pytest
 
 from memaudit.cli import main
 from memaudit.cli.shifts import percent
-from memaudit.results import Finding, Report
+from memaudit.report import Finding, Report
 from tests.cli.played import one_line
 from tests.findings.spectral_evidence import modes
 from tests.reports.handmade import LAGS, curve, power_law, report

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from memaudit.cli import main
-from memaudit.results import Curve, Radius, Report
+from memaudit.memory.result import Curve
+from memaudit.stability.result import Radius
+from memaudit.report import Report
 from memaudit.testing.moved_samples import stability
 from tests.cli.played import one_line
 from tests.findings.spectral_evidence import modes

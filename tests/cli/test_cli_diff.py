@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from memaudit.cli import main
-from memaudit.results import Report
+from memaudit.report import Report
 from memaudit.testing.moved_samples import gradients, precision, stability
 from tests.cli.played import one_line
 from tests.findings.spectral_evidence import modes

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from memaudit.cli import main
 from memaudit.errors import SourceError
-from memaudit.results.family import FamilyReport
+from memaudit.families.result import FamilyReport
 from tests.cli.played import one_line
 from tests.reports.handmade_family import stable, unstable
 

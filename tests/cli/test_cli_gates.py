@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from memaudit.results import Finding, GateResult, Report
+from memaudit.report import Finding, GateResult, Report
 from memaudit.testing.moved_samples import stability
 from tests.cli.played import one_line
 from tests.findings.spectral_evidence import modes

@@ -12,7 +12,7 @@ import typer.core
 
 from memaudit.cli import main, targets
 from memaudit.errors import MachineError, SourceError
-from memaudit.results import Report
+from memaudit.report import Report
 from tests.cli.played import Interrupted, one_line
 from tests.reports.handmade import curve, of_kind, power_law, report
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from memaudit.cli import main
-from memaudit.results import Finding, Report, Status
+from memaudit.report import Finding, Report
+from memaudit.memory.result import Status
 from tests.cli.played import one_line
 from tests.findings.spectral_evidence import modes
 from tests.reports.handmade import LAGS, curve, of_kind, report

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from memaudit.catalog import BUILT_IN
-from memaudit.results import Decay, Identity, Recall, Report, Status
-from memaudit.results.identity import Recurrence
-from memaudit.results.recall import Decoding
+from memaudit.memory.result import Decay, Status
+from memaudit.report import Identity, Report
+from memaudit.recall.result import Recall
+from memaudit.report import Recurrence
+from memaudit.recall.result import Decoding
 from memaudit.testing.moved_samples import gradients, precision, stability
 from tests.cli.played import one_line
 from tests.findings.spectral_evidence import modes

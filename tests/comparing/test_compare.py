@@ -10,7 +10,9 @@ import pytest
 
 from memaudit.comparing import compare
 from memaudit.comparing.curves import apart
-from memaudit.results import Decay, Finding, Report, Stability
+from memaudit.memory.result import Decay
+from memaudit.report import Finding, Report
+from memaudit.stability.result import Stability
 from memaudit.testing.moved_samples import gradients, precision, stability
 from tests.findings.spectral_evidence import modes
 from tests.reports.handmade import (

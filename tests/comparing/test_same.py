@@ -7,7 +7,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memaudit.results.difference import same
+from memaudit.comparing.difference import same
 
 
 @settings(deadline=None)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from memaudit.numerics.spectra import point, spectrum
-from memaudit.results import Decay, Spectrum
+from memaudit.spectrum.result import point, spectrum
+from memaudit.memory.result import Decay
+from memaudit.spectrum.result import LayerSpectrum as Spectrum
 from tests.reports.handmade import curve, of_kind, report
 
 REST = "rest: zero input, settled after 512 steps"

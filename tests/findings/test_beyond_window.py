@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from memaudit.findings.judge import judge
-from memaudit.results import Decay
+from memaudit.memory.result import Decay
 from tests.reports.handmade import LAGS, curve, power_law, report
 
 

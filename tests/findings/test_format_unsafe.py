@@ -9,7 +9,7 @@ import pytest
 
 import memaudit
 from memaudit.findings.format_unsafe import FormatUnsafe
-from memaudit.results import Precision, RoundedLayer, RoundedMemory, Rounding
+from memaudit.precision.result import Precision, RoundedLayer, RoundedMemory, Rounding
 from tests.probes.rounded_models import Diagonal
 from tests.reports.handmade import report
 

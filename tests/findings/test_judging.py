@@ -6,7 +6,7 @@ import numpy as np
 
 from memaudit import registry
 from memaudit.findings.judge import judge
-from memaudit.results import Decay, Status
+from memaudit.memory.result import Decay, Status
 from tests.reports.handmade import (
     of_kind,
     report,

@@ -9,7 +9,8 @@ from memaudit.findings.chaotic import Chaotic
 from memaudit.findings.direct_parameterization import DirectParameterization
 from memaudit.findings.near_boundary import NearBoundary
 from memaudit.findings.spectrum_disagrees import SpectrumDisagrees
-from memaudit.results import Decay, Recurrence, Report
+from memaudit.memory.result import Decay
+from memaudit.report import Recurrence, Report
 from memaudit.testing import check_rule
 from tests.findings.spectral_evidence import SLOW, SPECTRAL, cell, modes
 from tests.reports.handmade import assumption, curve, identity, of_kind, report

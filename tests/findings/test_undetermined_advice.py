@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from memaudit.findings.judge import judge
-from memaudit.numerics.spectra import spectrum
-from memaudit.results import Decay
+from memaudit.spectrum.result import spectrum
+from memaudit.memory.result import Decay
 from tests.reports.handmade import curve, report
 
 

@@ -87,7 +87,7 @@ def listed(data: bytes) -> object:
 
 def reported(data: bytes) -> object:
     """Read a JSON report."""
-    from memaudit.results import Report
+    from memaudit.report import Report
 
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         path = Path(folder) / "report.json"

@@ -13,7 +13,7 @@ from memaudit.contracts import (
     Claim,
 )
 from memaudit.errors import ArgumentError
-from memaudit.results import Identity
+from memaudit.report import Identity
 
 FOREVER = 600
 

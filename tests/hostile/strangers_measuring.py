@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from memaudit.contracts import AbstractProbe, AbstractQuery, AbstractReportFormat, AbstractRule
-from memaudit.results import Assumption, Finding
+from memaudit.memory.result import Assumption
+from memaudit.report import Finding
 from tests.hostile.strangers import FOREVER
 
 

@@ -14,7 +14,7 @@ import memaudit
 from memaudit.cli import main
 from memaudit.contracts import AbstractSubject
 from memaudit.errors import MachineError, MemauditError, SourceError
-from memaudit.results import Report
+from memaudit.report import Report
 from tests.loading.hub_server import Hub, Repository, broken_off, first_time, status
 from tests.loading.hub_visits import hub_home
 from tests.plugins.transformers_zoo import code_cache, ids, make, saved, write_tokenizer

@@ -17,7 +17,8 @@ from memaudit.metrics.names import INNER
 from memaudit.reports.html_page import HtmlPage
 from memaudit.reports.markdown import Markdown
 from memaudit.reports.overview import one_line
-from memaudit.results import Decay, Finding, Status
+from memaudit.memory.result import Decay, Status
+from memaudit.report import Finding
 from memaudit.testing import sample_reports
 from memaudit.testing.moved_samples import gradients, precision, stability
 from memaudit.training.reading import Reading

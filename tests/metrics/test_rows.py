@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from memaudit.results.identity import Recurrence
+from memaudit.report import Recurrence
 from tests.findings.spectral_evidence import cell
 from tests.reports.handmade import curve, identity, report
 

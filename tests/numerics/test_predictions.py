@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from memaudit.numerics.predictions import predictions
-from memaudit.results.identity import Recurrence
+from memaudit.report import Recurrence
 from tests.findings.spectral_evidence import cell, modes
 from tests.reports.handmade import curve, identity, of_kind, report
 

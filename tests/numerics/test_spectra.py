@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from memaudit.numerics.spectra import point, spectrum
-from memaudit.results import Report, Spectrum
-from memaudit.results.spectrum import MOST_STORED
+from memaudit.spectrum.result import point, spectrum
+from memaudit.report import Report
+from memaudit.spectrum.result import LayerSpectrum as Spectrum
+from memaudit.spectrum.result import MOST_STORED
 from tests.reports.handmade import curve, report
 
 

@@ -14,7 +14,7 @@ from torch import nn
 from memaudit.cli import main
 from memaudit.contracts import AbstractSubject, Request
 from memaudit.loading.source import parse_source
-from memaudit.results import Report
+from memaudit.report import Report
 from memaudit_rnn import RnnAdapter
 
 pytestmark = pytest.mark.network

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 import memaudit
 from memaudit.contracts import Setting
 from memaudit.numerics.predictions import predictions
-from memaudit.probes.spectrum import Spectrum
+from memaudit.spectrum.probe import Spectrum
 from memaudit.testing.dynamics import check_dynamics
 from tests.plugins.recorded_answers import recorded_modes
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import memaudit
-from memaudit.results import Identity
+from memaudit.report import Identity
 from memaudit.testing import check_perturbable
 from memaudit_ssm.layers import curse
 from memaudit_ssm.layers.core import Core

@@ -14,7 +14,7 @@ from memaudit.audit import scan
 from memaudit.cli import main
 from memaudit.contracts import Claim
 from memaudit.loading import parse_source
-from memaudit.results import Report
+from memaudit.report import Report
 from memaudit_ssm import SsmAdapter
 from memaudit_ssm.hosts.host import ScanHost
 from tests.plugins.ssm_models import draw, opened, stepped

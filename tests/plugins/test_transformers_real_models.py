@@ -10,7 +10,7 @@ import torch
 import transformers
 
 from memaudit.cli import main
-from memaudit.results import Report
+from memaudit.report import Report
 from tests.plugins.transformers_zoo import opened
 
 pytestmark = pytest.mark.network

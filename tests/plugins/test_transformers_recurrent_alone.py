@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import memaudit
-from memaudit.results import Curve
+from memaudit.memory.result import Curve
 from memaudit_transformers.recurrent.alone import LayerAlone
 
 #: Below, the curve still bends where it sinks into the floor: it has no rate to compare.

@@ -12,7 +12,7 @@ import transformers
 
 import memaudit
 from memaudit.errors import ArgumentError
-from memaudit.results import Status
+from memaudit.memory.result import Status
 
 SMALL = {"vocab_size": 50, "n_embd": 16, "n_layer": 2, "n_head": 2}
 

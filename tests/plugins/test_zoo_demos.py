@@ -11,7 +11,7 @@ import memaudit
 from examples import train_zoo_demos
 from memaudit.catalog import DEMOS
 from memaudit.loading.source import DEMO_FOLDER
-from memaudit.results import Status
+from memaudit.memory.result import Status
 
 ROOM = 5_000_000
 

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from memaudit.contracts import AbstractPerturbable, AbstractReparam, AbstractSubject, Role
-from memaudit.numerics.spectra import spectrum
-from memaudit.results import Identity, Spectrum
+from memaudit.spectrum.result import spectrum
+from memaudit.report import Identity
+from memaudit.spectrum.result import LayerSpectrum as Spectrum
 
 
 class DiagonalCopies(AbstractPerturbable):

@@ -7,7 +7,7 @@ import torch
 
 import memaudit
 from memaudit.contracts import Setting
-from memaudit.probes.assumptions import Assumptions
+from memaudit.memory.probe import Assumptions
 
 
 def leaky(u: torch.Tensor) -> torch.Tensor:

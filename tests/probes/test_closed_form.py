@@ -11,7 +11,8 @@ import torch
 from memaudit.contracts import Setting
 from memaudit.probes import linear_trial
 from memaudit.probes.closed_form import ClosedForm
-from memaudit.results import Report, Status
+from memaudit.report import Report
+from memaudit.memory.result import Status
 from tests.linear_parts import (
     BankPart,
     Host,

@@ -23,7 +23,7 @@ from memaudit.probes.rounded_weights import (
     NOT_LIVE,
     RoundedWeights,
 )
-from memaudit.results import Report
+from memaudit.report import Report
 from tests.probes.rounded_models import Averaging, Diagonal, Mute, Saturating
 from tests.reports.handmade import curve, identity
 

@@ -16,7 +16,7 @@ import memaudit
 from memaudit.errors import ArgumentError
 from memaudit.numerics.perturbation import dense
 from memaudit.probes.stability import Stability
-from memaudit.results import Report
+from memaudit.report import Report
 
 DOUBLE = torch.float64
 

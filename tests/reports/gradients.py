@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from memaudit.results import Gradient, ReparamGradient
+from memaudit.gradient.result import Gradient, ReparamGradient
 
 
 def form(name: str, largest: float, **changes: Any) -> ReparamGradient:

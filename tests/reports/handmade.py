@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from memaudit.results import Assumption, ClosedForm, Curve, Decay, Identity, Report, Status
+from memaudit.memory.result import Assumption, Curve, Decay, Status
+from memaudit.closed_form.result import ClosedForm
+from memaudit.report import Identity, Report
 
 LAGS = np.arange(1, 513)
 

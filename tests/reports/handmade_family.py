@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from memaudit.families.audit import judged
-from memaudit.results.family import FamilyMember, FamilyReport
+from memaudit.families.result import FamilyMember, FamilyReport
 from tests.reports.handmade import identity
 
 BETAS = 1e-3 * 2.0 ** np.arange(11)

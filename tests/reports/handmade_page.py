@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from memaudit.numerics.spectra import spectrum
-from memaudit.results import Decoding, Finding, Recall, Report, Status
+from memaudit.spectrum.result import spectrum
+from memaudit.recall.result import Decoding, Recall
+from memaudit.report import Finding, Report
+from memaudit.memory.result import Status
 from memaudit.testing.moved_samples import gradients, precision, stability
 from tests.reports.handmade import LAGS, assumption, curve, linear_layer, of_kind, power_law, report
 

@@ -13,7 +13,8 @@ from memaudit.findings.judge import judge
 from memaudit.reports.diff import diff_page, diff_text
 from memaudit.reports.diff_html import diff_html
 from memaudit.reports.diff_verdict import verdict_line
-from memaudit.results import Finding, Report, Status
+from memaudit.report import Finding, Report
+from memaudit.memory.result import Status
 from memaudit.testing.moved_samples import gradients, precision, stability
 from tests.findings.spectral_evidence import modes
 from tests.reports.handmade import curve, identity, of_kind, power_law, report

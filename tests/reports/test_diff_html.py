@@ -11,7 +11,7 @@ import numpy as np
 from memaudit.comparing import compare
 from memaudit.reports.diff_html import diff_html
 from memaudit.reports.page.detail import MOST_BYTES
-from memaudit.results import GateResult
+from memaudit.report import GateResult
 from tests.reports.handmade import LAGS, curve, linear_layer, report
 from tests.reports.handmade_page import modes
 

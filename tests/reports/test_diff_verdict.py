@@ -17,7 +17,8 @@ from memaudit.reports.diff import OTHER_MODEL, diff_text
 from memaudit.reports.diff_html import diff_html
 from memaudit.reports.diff_table import factor, shift
 from memaudit.reports.diff_verdict import verdict_line
-from memaudit.results import Decay, Finding, Report, Status
+from memaudit.memory.result import Decay, Status
+from memaudit.report import Finding, Report
 from tests.findings.spectral_evidence import modes
 from tests.reports.handmade import LAGS, curve, identity, power_law, report
 

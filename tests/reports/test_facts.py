@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memaudit.numerics.spectra import spectrum
+from memaudit.spectrum.result import spectrum
 from memaudit.reports.facts import facts
 from memaudit.testing import sample_reports
 from tests.reports.drawing.test_figure import recall

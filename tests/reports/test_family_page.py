@@ -12,8 +12,8 @@ import pytest
 from memaudit.errors import SourceError
 from memaudit.reports.error_plot import HEIGHT, ErrorPlot, error_plot
 from memaudit.reports.family_page import family_text
-from memaudit.results import Report
-from memaudit.results.family import FamilyReport
+from memaudit.report import Report
+from memaudit.families.result import FamilyReport
 from tests.reports.handmade import identity
 from tests.reports.handmade_family import family_report, member, stable, unstable
 

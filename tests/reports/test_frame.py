@@ -11,8 +11,8 @@ import pytest
 
 from memaudit.errors import MemauditError
 from memaudit.metrics.rows import COLUMNS, QUERY_COLUMNS
-from memaudit.numerics.spectra import spectrum
-from memaudit.results import Recurrence
+from memaudit.spectrum.result import spectrum
+from memaudit.report import Recurrence
 from memaudit.testing import sample_reports
 from tests.reports.handmade import curve, identity, power_law, report
 from tests.reports.test_recall_table import sample as recall

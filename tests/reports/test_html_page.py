@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from memaudit.data import page_file
-from memaudit.numerics.spectra import spectrum
+from memaudit.spectrum.result import spectrum
 from memaudit.reports.html_page import HtmlPage
 from memaudit.reports.page.detail import MOST_BYTES
 from memaudit.reports.page.document import THINNED
 from memaudit.reports.page.fitting import TOO_LARGE
-from memaudit.results import Gradient
+from memaudit.gradient.result import Gradient
 from tests.reports.handmade import curve, identity, power_law, report
 from tests.reports.handmade_page import LAYERS, MESSAGE, everything, modes
 

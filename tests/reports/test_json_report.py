@@ -8,7 +8,7 @@ import pytest
 
 from memaudit import registry
 from memaudit.reports.json_file import JsonFile
-from memaudit.results import Report
+from memaudit.report import Report
 from tests.reports.handmade import curve, power_law, report
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from memaudit.reports.terminal import Terminal
-from memaudit.results import Decay, Status
+from memaudit.memory.result import Decay, Status
 from tests.reports.handmade import LAGS, curve, linear_layer, report
 
 POWER = Decay("polynomial", exponent=0.5, window=(8, 512))

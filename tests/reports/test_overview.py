@@ -15,7 +15,8 @@ from memaudit.findings.judge import judge
 from memaudit.reports import wording
 from memaudit.reports.overview import SCREEN, one_line, overview, overview_for
 from memaudit.reports.plain_text import plain_text
-from memaudit.results import Finding, Status
+from memaudit.report import Finding
+from memaudit.memory.result import Status
 from memaudit.testing import check_report_format, sample_reports
 from tests.reports.handmade import assumption, curve, identity, of_kind, power_law, report
 

@@ -11,7 +11,9 @@ from rich.console import Console
 
 from memaudit.reports.recall_table import recall_block, recall_lines, states_table
 from memaudit.reports.terminal import Terminal
-from memaudit.results import Decoding, LinearRecall, Recall, Report, StateRecall, Status
+from memaudit.recall.result import Decoding, LinearRecall, Recall, StateRecall
+from memaudit.report import Report
+from memaudit.memory.result import Status
 from tests.reports.handmade import identity
 
 EXPECTED = """\

@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console
 
 from memaudit.reports.stability_table import stability_block
-from memaudit.results import Stability
+from memaudit.stability.result import Stability
 from memaudit.testing.moved_samples import stability
 
 TABLE = """\

@@ -14,7 +14,7 @@ from rich.console import Console
 from memaudit.findings.judge import judge
 from memaudit.numerics.sight import Sight, sight
 from memaudit.reports.terminal import Terminal
-from memaudit.results import Decay, Status
+from memaudit.memory.result import Decay, Status
 from tests.reports.handmade import assumption, curve, identity, of_kind, power_law, report
 
 QUERIES = ("heaviside", "impulse", "reversed")

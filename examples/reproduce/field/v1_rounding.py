@@ -11,7 +11,7 @@ from examples.reproduce.row import Effort, Number, Outcome, Row
 from memaudit.numerics.rounding.formats import rounded
 from memaudit.numerics.signals import seeded
 from memaudit.probes.stability import Stability
-from memaudit.results import Report
+from memaudit.report import Report
 from memaudit.students import DiagonalStudent
 
 MODES = (0.5, 0.9, 0.99, 0.999)

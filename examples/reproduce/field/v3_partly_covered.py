@@ -13,7 +13,7 @@ import memaudit
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
 from memaudit.numerics.signals import seeded
-from memaudit.results import Report
+from memaudit.report import Report
 
 WIDTH, STATES = 8, 16
 SAID = "MA002"

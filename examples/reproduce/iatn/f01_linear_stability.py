@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 import memaudit
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
-from memaudit.results import FamilyReport
+from memaudit.families.result import FamilyReport
 from memaudit.students import fitted
 
 SIZES = (2, 4, 6, 8, 14)

@@ -21,7 +21,7 @@ from examples.reproduce.iatn.sentiment import (
     shuffled,
 )
 from examples.reproduce.row import Effort, Number, Outcome, Row
-from memaudit.results import Curve
+from memaudit.memory.result import Curve
 
 WORDS, REPEATS = ("ha", "good", "bad"), 201
 #: The paper names none of these.

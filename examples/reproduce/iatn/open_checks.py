@@ -17,8 +17,9 @@ from examples.reproduce.row import Effort, Number, Outcome, Row
 from memaudit.reparam import AbstractReparam
 from memaudit.reparams.forms import forms
 from memaudit.reparams.inverse import Inverse
-from memaudit.results import Curve, FamilyReport
-from memaudit.results.family import Crossing
+from memaudit.memory.result import Curve
+from memaudit.families.result import FamilyReport
+from memaudit.families.result import Crossing
 from memaudit.students import DiagonalStudent, fit, fitted
 
 TARGET, STEPS, LAGS = "poly:1.1", 400, 512

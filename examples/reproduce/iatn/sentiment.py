@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 import memaudit
 from memaudit.contracts import AbstractSubject
-from memaudit.results import Curve, Identity
+from memaudit.memory.result import Curve
+from memaudit.report import Identity
 
 Review = tuple[str, int]
 PADDING, UNKNOWN = 0, 1

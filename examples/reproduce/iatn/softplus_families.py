@@ -23,7 +23,7 @@ from examples.reproduce.iatn.trained import (
     train_family,
 )
 from examples.reproduce.row import Effort, Number, Outcome
-from memaudit.results import FamilyReport
+from memaudit.families.result import FamilyReport
 
 SIZES = (8, 16, 32, 64)
 #: The ball of the text, which decides, and that of the authors' script.

@@ -15,7 +15,7 @@ from memaudit.students import Fit, RecurrentStudent, fit
 
 if TYPE_CHECKING:
     from examples.reproduce.row import Effort
-    from memaudit.results import FamilyReport
+    from memaudit.families.result import FamilyReport
     from memaudit.target import AbstractTarget
 
 #: rho(t) = (t+1)^-1.5 in steps of 0.1, trained over t <= 3.2 and tested over t <= 10.

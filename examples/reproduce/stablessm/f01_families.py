@@ -15,7 +15,7 @@ import memaudit
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
 from memaudit.numerics.signals import seeded
-from memaudit.results import FamilyReport
+from memaudit.families.result import FamilyReport
 from memaudit.students import DiagonalStudent, fit
 from memaudit_ssm import S4
 

@@ -14,7 +14,7 @@ import memaudit
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
 from memaudit.numerics.linear import Dense
-from memaudit.results import Curve
+from memaudit.memory.result import Curve
 
 INNER, OUTER, INSTANCES = 5, 6, 10
 STEP, LAGS = 0.05, 2048

@@ -16,7 +16,7 @@ import memaudit
 from examples.reproduce.drawing import COLOURS, lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
 from examples.reproduce.universal.stacks import Stack, StateSpace
-from memaudit.results import Curve
+from memaudit.memory.result import Curve
 from memaudit_ssm import S4
 
 WIDTH, DEPTHS, HORIZON = 64, (1, 2, 3), 512

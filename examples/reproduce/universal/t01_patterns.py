@@ -13,7 +13,7 @@ from torch.nn import functional
 import memaudit
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
-from memaudit.results import Curve
+from memaudit.memory.result import Curve
 
 WIDTH, LAYERS, HORIZON, REPEATS = 32, 2, 512, 5
 KERNEL, DILATIONS = 3, (1, 2, 4, 8, 16)

@@ -12,7 +12,7 @@ from memaudit.numerics.recurrence.lyapunov import lyapunov
 from memaudit.numerics.recurrence.modes import Modes, block_modes
 from memaudit.numerics.recurrence.settle import Settled, settle
 from memaudit.numerics.recurrence.states import first_state, trajectory
-from memaudit.numerics.spectra import AT_REST, NOT_SETTLED, point, spectrum
+from memaudit.spectrum.result import AT_REST, NOT_SETTLED, point, spectrum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from memaudit.dynamics import AbstractDynamics, StateBlock
-    from memaudit.results import Spectrum, SpectrumPoint
+    from memaudit.spectrum.result import LayerSpectrum as Spectrum
+    from memaudit.spectrum.result import SpectrumPoint
 
     Tick = Callable[[int, int], None]
 

@@ -14,7 +14,7 @@ from memaudit.reports.placing import placed
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from memaudit.results import Spectrum
+    from memaudit.spectrum.result import LayerSpectrum as Spectrum
 
 #: More layers than these are told by their colour, from the first to the last.
 NAMED = 8

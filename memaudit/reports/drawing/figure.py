@@ -9,19 +9,20 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from memaudit.errors import ArgumentError, clean, nearest
+from memaudit.recall.result import Recall
 from memaudit.reports.drawing.eigenvalues import draw_eigenvalues
 from memaudit.reports.drawing.label import label
 from memaudit.reports.drawing.memory import draw_memory
 from memaudit.reports.drawing.perturbation import draw_perturbation
 from memaudit.reports.drawing.recalled import draw_recall
-from memaudit.results import Recall, Stability
+from memaudit.stability.result import Stability
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from matplotlib.axes import Axes
 
-    from memaudit.results import Report
+    from memaudit.report import Report
 
 #: Width and height of one panel in inches.
 PANEL = (6.6, 4.6)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
+    from memaudit.memory.result import Curve
     from memaudit.reports.page.strokes import Stroke
-    from memaudit.results import Curve
 
 #: Room below and above what is heard.
 BELOW, ABOVE = 0.2, 3.0

@@ -15,7 +15,7 @@ from memaudit.reports.stability_table import radius
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from memaudit.results import Stability
+    from memaudit.stability.result import Stability
 
 #: Errors so many times the size of the answers are not shown: the rest would be squeezed.
 ABOVE = 100.0

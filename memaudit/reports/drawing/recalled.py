@@ -13,7 +13,7 @@ from memaudit.reports.placing import placed
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from memaudit.results import Recall
+    from memaudit.recall.result import Recall
 
 #: States that are drawn, those of the largest capacity.
 DRAWN = 8

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memaudit.errors import clean
+from memaudit.report import SEVERITIES
 from memaudit.reports.diff import both
 from memaudit.reports.diff_sections import SECTIONS
 from memaudit.reports.diff_table import APART, differs, factor, named, now, two
@@ -12,13 +13,12 @@ from memaudit.reports.diff_verdict import sorted_findings
 from memaudit.reports.page.fitting import more
 from memaudit.reports.page.markup import Markup, joined, tag, text
 from memaudit.reports.page.table import Table
-from memaudit.results import SEVERITIES
 
 if TYPE_CHECKING:
+    from memaudit.comparing.difference import Change, Difference
     from memaudit.reports.diff_sections import Section
     from memaudit.reports.diff_table import Column
     from memaudit.reports.page.detail import Detail
-    from memaudit.results.difference import Change, Difference
 
 SIGNS = {"came": ("+", "new"), "went": ("-", "gone"), "stayed": ("=", "stayed")}
 

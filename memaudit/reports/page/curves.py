@@ -15,7 +15,7 @@ from memaudit.reports.page.table import Table, number
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from memaudit.results import Curve
+    from memaudit.memory.result import Curve
 
 #: An axis goes this far below the largest value at most, unless a curve is heard below that.
 DECADES = 18

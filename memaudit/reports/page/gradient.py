@@ -17,8 +17,9 @@ from memaudit.reports.page.table import Table
 from memaudit.reports.placing import placed
 
 if TYPE_CHECKING:
+    from memaudit.gradient.result import Gradient, ReparamGradient
+    from memaudit.report import Report
     from memaudit.reports.page.detail import Detail
-    from memaudit.results import Gradient, ReparamGradient, Report
 
 LEAD = (
     "How large the gradient of a weight is beside the weight itself, |dLoss/dw| / |w|: a large "

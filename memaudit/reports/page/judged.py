@@ -6,19 +6,19 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from memaudit.errors import clean
+from memaudit.report import SEVERITIES
 from memaudit.reports import wording
 from memaudit.reports.page.fitting import more
 from memaudit.reports.page.markup import Markup, tag, text
 from memaudit.reports.page.section import Section
 from memaudit.reports.page.table import Table
 from memaudit.reports.page.verdict import anchor
-from memaudit.results import SEVERITIES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from memaudit.report import Finding, GateResult, Report
     from memaudit.reports.page.detail import Detail
-    from memaudit.results import Finding, GateResult, Report
 
 #: So many places of one finding are told; the JSON report has them all.
 TOLD = 6

@@ -31,8 +31,9 @@ from memaudit.reports.page.strokes import stroke
 from memaudit.reports.page.table import Table
 
 if TYPE_CHECKING:
+    from memaudit.memory.result import Curve
+    from memaudit.report import Report
     from memaudit.reports.page.detail import Detail
-    from memaudit.results import Curve, Report
 
     Layers = dict[str, dict[str, Curve]]
 

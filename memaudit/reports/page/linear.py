@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from memaudit.closed_form.result import MOST_STORED
 from memaudit.errors import clean
 from memaudit.reports import wording
 from memaudit.reports.linear_layers import as_curves, difference
@@ -16,11 +17,11 @@ from memaudit.reports.page.figure import Figure, Key, View, unique
 from memaudit.reports.page.section import Section
 from memaudit.reports.page.table import Table, number
 from memaudit.reports.placing import placed
-from memaudit.results.closed_form import MOST_STORED
 
 if TYPE_CHECKING:
+    from memaudit.closed_form.result import ClosedForm
+    from memaudit.report import Report
     from memaudit.reports.page.detail import Detail
-    from memaudit.results import ClosedForm, Report
 
 LEAD = (
     "Layers that are linear have a memory function in closed form. The running layer must answer "

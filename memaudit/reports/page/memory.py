@@ -27,8 +27,9 @@ from memaudit.reports.page.strokes import stroke
 from memaudit.reports.page.table import Table, number
 
 if TYPE_CHECKING:
+    from memaudit.memory.result import Curve
+    from memaudit.report import Report
     from memaudit.reports.page.detail import Detail
-    from memaudit.results import Curve, Report
 
 LEAD = (
     "How much of an input is still in the answers so many steps later: the largest response over "

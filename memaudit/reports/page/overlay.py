@@ -24,13 +24,15 @@ from memaudit.reports.page.figure import Figure, Key, View
 from memaudit.reports.page.memory import DOTS, horizon_dot, said
 from memaudit.reports.page.table import Table, number
 from memaudit.reports.placing import placed
-from memaudit.results import Stability
+from memaudit.stability.result import Stability
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from memaudit.memory.result import Curve
+    from memaudit.report import Report
     from memaudit.reports.page.detail import Detail
-    from memaudit.results import Curve, PerturbationCurve, Report
+    from memaudit.stability.result import PerturbationCurve
 
     Curves = Mapping[str, Curve]
     Pair = tuple[Curve | None, Curve | None]

@@ -15,13 +15,14 @@ from memaudit.reports.page.overlay import AFTER, BEFORE, STYLES
 from memaudit.reports.page.plane import drawable, mode, plane, scale, size
 from memaudit.reports.page.table import Table, number
 from memaudit.reports.placing import placed
-from memaudit.results.spectrum import MOST_STORED
+from memaudit.spectrum.result import MOST_STORED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from memaudit.report import Report
     from memaudit.reports.page.detail import Detail
-    from memaudit.results import Report, Spectrum
+    from memaudit.spectrum.result import LayerSpectrum as Spectrum
 
     Pair = tuple[Spectrum, Spectrum]
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memaudit.errors import clean
+from memaudit.recall.result import Recall
 from memaudit.reports import wording
 from memaudit.reports.page.axes import axis, below, line, option, pairs
 from memaudit.reports.page.detail import partly, spread
@@ -17,11 +18,11 @@ from memaudit.reports.page.spectrum import depth
 from memaudit.reports.page.strokes import stroke
 from memaudit.reports.page.table import Table, number
 from memaudit.reports.placing import placed
-from memaudit.results import Recall
 
 if TYPE_CHECKING:
+    from memaudit.recall.result import Decoding, LinearRecall
+    from memaudit.report import Report
     from memaudit.reports.page.detail import Detail
-    from memaudit.results import Decoding, LinearRecall, Report
 
 LEAD = (
     "How much of the input of so many steps ago a linear readout finds in a state. The capacity is "

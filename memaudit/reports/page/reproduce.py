@@ -13,8 +13,8 @@ from memaudit.reports.reproduction import command
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from memaudit.report import Report
     from memaudit.reports.page.detail import Detail
-    from memaudit.results import Report
 
 
 def reproduce_section(report: Report, detail: Detail) -> Section:

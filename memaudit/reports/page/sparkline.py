@@ -11,7 +11,7 @@ from memaudit.reports.page.detail import outline
 from memaudit.reports.page.markup import Markup, tag
 
 if TYPE_CHECKING:
-    from memaudit.results import Curve
+    from memaudit.memory.result import Curve
 
 WIDTH, HEIGHT, POINTS = 160, 36, 80
 _SIZE = {

@@ -19,13 +19,14 @@ from memaudit.reports.page.plane import FARTHEST, circle, drawable, mode, plane,
 from memaudit.reports.page.section import Section, grid
 from memaudit.reports.page.table import Table, number
 from memaudit.reports.placing import placed
-from memaudit.results.spectrum import MOST_STORED
+from memaudit.spectrum.result import MOST_STORED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from memaudit.report import Report
     from memaudit.reports.page.detail import Detail
-    from memaudit.results import Report, Spectrum
+    from memaudit.spectrum.result import LayerSpectrum as Spectrum
 
 LEAD = (
     "Eigenvalues of one step of every recurrent layer. Inside the unit circle a mode decays, on it "

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memaudit.errors import clean
+from memaudit.precision.result import Precision
 from memaudit.reports import wording
 from memaudit.reports.page.axes import colour, digits, line, mark, option, pairs, powers
 from memaudit.reports.page.detail import partly
@@ -18,12 +19,14 @@ from memaudit.reports.page.strokes import stroke
 from memaudit.reports.page.table import Table, number
 from memaudit.reports.precision_table import gravest, rounding_verdict
 from memaudit.reports.stability_table import UNTIL, radius
-from memaudit.results import Precision, Stability
+from memaudit.stability.result import Stability
 
 if TYPE_CHECKING:
+    from memaudit.precision.result import Rounding
+    from memaudit.report import Report
     from memaudit.reports.page.detail import Detail
     from memaudit.reports.page.markup import Markup
-    from memaudit.results import PerturbationCurve, Report, Rounding
+    from memaudit.stability.result import PerturbationCurve
 
 LEAD = (
     "How much the answers change when weights move by at most beta: a lower bound of the worst "

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memaudit.errors import clean
+from memaudit.memory.result import Status
+from memaudit.report import SEVERITIES
 from memaudit.reports import wording
 from memaudit.reports.headline import headline, remembered
 from memaudit.reports.page.axes import colour
@@ -12,13 +14,13 @@ from memaudit.reports.page.fitting import listed, more
 from memaudit.reports.page.markup import Markup, joined, tag, text
 from memaudit.reports.page.sparkline import sparkline
 from memaudit.reports.summary import PARTIAL, percent
-from memaudit.results import SEVERITIES, Status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from memaudit.memory.result import Curve
+    from memaudit.report import Finding, GateResult, Report
     from memaudit.reports.page.detail import Detail
-    from memaudit.results import Curve, Finding, GateResult, Report
 
 #: So many of many findings stand at the top; this few are all told there.
 WORST, FEW = 3, 5

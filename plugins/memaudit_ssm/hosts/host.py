@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from memaudit.results import Spectrum
+    from memaudit.spectrum.result import LayerSpectrum as Spectrum
 
 
 class ScanHost(AbstractHost[ScanSubject]):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from memaudit.errors import SourceError, clean, listed
 from memaudit.loading.finite import require_finite
-from memaudit.results import Identity
+from memaudit.report import Identity
 from memaudit_ssm.hosts import describing
 from memaudit_ssm.hosts.host import ScanHost
 from memaudit_ssm.hosts.keys import find_scans, lookalikes

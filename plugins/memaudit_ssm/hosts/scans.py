@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from memaudit.errors import SourceError
-from memaudit.results import Recurrence
+from memaudit.report import Recurrence
 from memaudit_ssm.hosts.naming import fresh, module_names, scan_names
 from memaudit_ssm.hosts.shapes import ScanShape, directions_of, read_shape
 

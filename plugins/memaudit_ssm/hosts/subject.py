@@ -12,13 +12,14 @@ from torch import Tensor, nn
 from memaudit.contracts import AbstractPerturbable, AbstractSubject, Role
 from memaudit.ensemble import ModeSource, ModuleEnsemble
 from memaudit.numerics.inputs import checked_inputs
-from memaudit.numerics.spectra import point, spectrum
 from memaudit.perturbable import plain_name
+from memaudit.spectrum.result import point, spectrum
 from memaudit_ssm.hosts.scans import CELL
 from memaudit_ssm.layers.stored import told_form
 
 if TYPE_CHECKING:
-    from memaudit.results import Identity, Spectrum
+    from memaudit.report import Identity
+    from memaudit.spectrum.result import LayerSpectrum as Spectrum
     from memaudit_ssm.hosts.network import SelectiveScan
 
 #: Shares of the inputs at which the data-dependent step size is taken.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memaudit.errors import clean, listed
-from memaudit.results import Identity
+from memaudit.report import Identity
 from memaudit_ssm.opening.parts import recurrences
 
 if TYPE_CHECKING:

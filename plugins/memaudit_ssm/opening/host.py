@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from memaudit.contracts import AbstractLinearPart, AbstractPerturbable
-    from memaudit.results import Identity, Spectrum
+    from memaudit.report import Identity
+    from memaudit.spectrum.result import LayerSpectrum as Spectrum
     from memaudit_ssm.layers.core import Core
 
 

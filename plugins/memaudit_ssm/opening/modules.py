@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from memaudit.errors import ArgumentError
 from memaudit.loading.digest import digest_tensors
-from memaudit.results import Identity
+from memaudit.report import Identity
 from memaudit_ssm.asked import ASKED
 from memaudit_ssm.layers.stored import class_name
 from memaudit_ssm.opening.casting import cast

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from memaudit.contracts import AbstractLinearPart
-from memaudit.numerics.spectra import spectrum
-from memaudit.results import Recurrence
+from memaudit.report import Recurrence
+from memaudit.spectrum.result import spectrum
 from memaudit_ssm.layers.stored import told_form
 from memaudit_ssm.opening.casting import cast
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from memaudit.numerics.linear import System
-    from memaudit.results import Spectrum
+    from memaudit.spectrum.result import LayerSpectrum as Spectrum
     from memaudit_ssm.layers.core import Core
 
 

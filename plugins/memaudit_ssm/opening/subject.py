@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from memaudit.contracts import AbstractLinearPart, AbstractPerturbable
-    from memaudit.results import Identity, Spectrum
+    from memaudit.report import Identity
+    from memaudit.spectrum.result import LayerSpectrum as Spectrum
     from memaudit_ssm.models.net import SequenceNet
 
 

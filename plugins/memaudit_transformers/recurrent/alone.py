@@ -15,7 +15,7 @@ from torch.nn.utils import parametrize
 from memaudit.contracts import AbstractSubject
 from memaudit.errors import SourceError, clean
 from memaudit.numerics.wide_floats import really_float64
-from memaudit.results import Identity
+from memaudit.report import Identity
 from memaudit_transformers.living import live_weights
 from memaudit_transformers.recurrent.fast import fast_scans
 from memaudit_transformers.recurrent.finding import find_recurrences
@@ -25,7 +25,7 @@ from memaudit_transformers.recurrent.taps import decays_of
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from memaudit.results import Spectrum
+    from memaudit.spectrum.result import LayerSpectrum as Spectrum
 
 
 class LayerAlone(AbstractSubject):

@@ -11,7 +11,7 @@ from torch.nn.utils import parametrize
 
 from memaudit.errors import clean
 from memaudit.perturbable import plain_name
-from memaudit.results import Recurrence
+from memaudit.report import Recurrence
 from memaudit_transformers.recurrent.kind import Stored
 from memaudit_transformers.recurrent.kinds import KINDS
 

@@ -7,14 +7,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from memaudit.errors import clean
-from memaudit.numerics.spectra import point, spectrum
+from memaudit.spectrum.result import point, spectrum
 from memaudit_transformers.recurrent.exponents import largest_exponent
 from memaudit_transformers.recurrent.taps import steps_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from memaudit.results import Spectrum, SpectrumPoint
+    from memaudit.spectrum.result import LayerSpectrum as Spectrum
+    from memaudit.spectrum.result import SpectrumPoint
     from memaudit_transformers.recurrent.finding import Recurrent
     from memaudit_transformers.recurrent.steps import Steps
 

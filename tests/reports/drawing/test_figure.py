@@ -11,8 +11,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from memaudit.errors import ArgumentError, MemauditError
-from memaudit.numerics.spectra import spectrum
-from memaudit.results import Decoding, Recall, Status
+from memaudit.spectrum.result import spectrum
+from memaudit.recall.result import Decoding, Recall
+from memaudit.memory.result import Status
 from memaudit.testing import sample_reports
 from memaudit.testing.report_format import NAMES, everywhere
 from tests.reports.handmade import curve, of_kind, power_law, report

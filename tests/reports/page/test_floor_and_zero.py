@@ -14,7 +14,7 @@ from memaudit.reports.page.layers import layers_section
 from memaudit.reports.page.memory import memory_section, panel
 from memaudit.reports.page.sparkline import HEIGHT, WIDTH, sparkline
 from memaudit.reports.page.spectrum import spectrum_section
-from memaudit.results import GateResult
+from memaudit.report import GateResult
 from tests.reports.handmade import LAGS, curve, of_kind, report
 from tests.reports.handmade_page import everything, modes
 

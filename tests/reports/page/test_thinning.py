@@ -13,7 +13,7 @@ from memaudit.reports.html_page import HtmlPage
 from memaudit.reports.page.curves import drawn, shape
 from memaudit.reports.page.detail import DETAILS, outline
 from memaudit.reports.page.sparkline import sparkline
-from memaudit.results import Decay
+from memaudit.memory.result import Decay
 from tests.reports.handmade import curve, linear_layer, report
 from tests.reports.handmade_page import everything, modes
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from memaudit.reports.page.verdict import hit_gates, sentence, worst
-from memaudit.results import Finding, GateResult, Status
+from memaudit.report import Finding, GateResult
+from memaudit.memory.result import Status
 from tests.reports.handmade import curve, report
 
 

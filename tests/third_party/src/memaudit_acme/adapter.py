@@ -14,7 +14,7 @@ import torch
 from memaudit.contracts import AbstractAdapter, Claim, Request
 from memaudit.errors import ArgumentError, SourceError
 from memaudit.loading.source import Source
-from memaudit.results import Identity
+from memaudit.report import Identity
 from memaudit_acme.subject import AcmeSubject
 
 SUFFIX = ".acme.json"

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 from memaudit.contracts import AbstractReportFormat
 from memaudit.errors import clean
-from memaudit.results import Curve, Report
+from memaudit.memory.result import Curve
+from memaudit.report import Report
 
 COLUMNS = ("complete", "where", "query", "kind", "status", "lag", "value", "median")
 

@@ -6,7 +6,7 @@ import torch
 
 from memaudit.contracts import AbstractSubject
 from memaudit.errors import ArgumentError
-from memaudit.results import Identity
+from memaudit.report import Identity
 
 
 class AcmeSubject(AbstractSubject):

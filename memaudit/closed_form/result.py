@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, fields
-from typing import Any, Self
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
 
 from memaudit.errors import clean
-from memaudit.records import Record, plain
-from memaudit.results.curve import Decay, Status
-from memaudit.results.reading import alike, floats, lags_of
+from memaudit.memory.result import Decay, Status
+from memaudit.records import Floats, Integers, Record, Unbounded
+from memaudit.report import Result
 
 #: A report file keeps this many lags: the first ones, then a geometric grid to the last.
 MOST_STORED, FIRST_STORED = 512, 128
-#: JSON has no infinity; an answer that is not finite is infinitely far from the kernel.
-ENDLESS = "infinite"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -33,9 +31,9 @@ class ClosedForm(Record):
     """
 
     layer: str
-    lags: np.ndarray
-    exact: np.ndarray
-    measured: np.ndarray
+    lags: Integers
+    exact: Floats
+    measured: Floats
     floor: float
     measured_floor: float
     status: Status
@@ -47,7 +45,7 @@ class ClosedForm(Record):
     measured_horizon: int | None
     measured_half_life: float | None
     epsilon: float
-    deviation: float | None
+    deviation: Unbounded | None
     tolerance: float
     fed: str
     count: int
@@ -65,37 +63,35 @@ class ClosedForm(Record):
         """Whether the answers are those of the kernel, up to rounding; None: not measured."""
         return None if self.deviation is None else self.deviation <= self.tolerance
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values; of many lags a geometric grid is kept."""
+    def __post_init__(self) -> None:
+        # A layer whose answer overflows earlier than its kernel has fewer measured values.
+        if len(self.lags) != len(self.exact) or len(self.measured) > len(self.lags):
+            raise ValueError("lags, exact and measured values differ in count")
+
+    def stored(self) -> Self:
+        """Of many lags a geometric grid is kept."""
         rows = kept(len(self.lags))
-        data = {f.name: plain(getattr(self, f.name)) for f in fields(self)}
-        for name in ("lags", "exact", "measured"):
-            values = getattr(self, name)
-            # A layer whose answer overflows earlier than its kernel has fewer measured values.
-            data[name] = values[rows[rows < len(values)]].tolist()
-        far = self.deviation is not None and math.isinf(self.deviation)
-        return {**data, "deviation": ENDLESS if far else data["deviation"]}
+        return replace(
+            self,
+            lags=self.lags[rows],
+            exact=self.exact[rows],
+            measured=self.measured[rows[rows < len(self.measured)]],
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClosedFormResult(Result):
+    """Every linear time-invariant layer, exact beside measured."""
+
+    attribute: ClassVar[str] = "layers"
+    absent: ClassVar[tuple[ClosedForm, ...]] = ()
+
+    layers: tuple[ClosedForm, ...]
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`, as far as lags were kept."""
-        far = data["deviation"] == ENDLESS
-        lags, exact = lags_of(data["lags"]), floats(data["exact"])
-        measured = floats(data["measured"])
-        alike(lags=lags[: len(measured)], measured=measured)
-        alike(lags=lags, exact=exact)
+    def joined(cls, parts: Mapping[str, Self]) -> Self:
         return cls(
-            **{
-                **data,
-                "lags": lags,
-                "exact": exact,
-                "measured": measured,
-                "status": Status[data["status"].upper()],
-                "decay": Decay.from_dict(data["decay"]),
-                "measured_status": Status[data["measured_status"].upper()],
-                "measured_decay": Decay.from_dict(data["measured_decay"]),
-                "deviation": math.inf if far else data["deviation"],
-            }
+            tuple(replace(item, where=part) for part, own in parts.items() for item in own.layers)
         )
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from memaudit.contracts import AbstractProbe
+from memaudit.contracts import NO_TOOLS, AbstractProbe, Tools
 from memaudit.errors import ArgumentError, clean
+from memaudit.spectrum.result import NOT_SETTLED, LayerSpectrum, Prediction, SpectrumResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import torch
 
-    from memaudit.contracts import AbstractDynamics, AbstractSubject, Setting, Tools
-    from memaudit.results import Spectrum as Record
+    from memaudit.contracts import AbstractDynamics, AbstractSubject, Setting
+    from memaudit.memory.result import MemoryResult
 
 #: Tokens of text over which the quantiles of data-dependent eigenvalues are taken.
 STEPS = 512
@@ -22,6 +25,8 @@ STEPS = 512
 NATURAL = 64
 #: Steps below which a trajectory has no Lyapunov exponent, and above which it only costs time.
 SHORTEST, LONGEST = 32, 65536
+#: Queries whose curve ends in zero input: from there on a recurrence goes to its rest.
+INTO_SILENCE = ("impulse", "reversed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,8 @@ class Spectrum(AbstractProbe):
 
     name = "spectrum"
     summary = "eigenvalues of every recurrent layer, their margin and time scale"
-    fills = "spectrum"
+    result = SpectrumResult
+    cost = "cheap"
 
     options: ClassVar[Mapping[str, str]] = {
         "trajectory": "steps of the trajectory of a nonlinear cell",
@@ -54,17 +60,9 @@ class Spectrum(AbstractProbe):
                 hint=f"give a whole number of steps from {SHORTEST} to {LONGEST}",
             )
 
-    def measure(self, subject: AbstractSubject, setting: Setting) -> tuple[Record, ...]:
-        return self._measured(subject, setting, lambda done, of: None)
-
-    def measure_with(
-        self, subject: AbstractSubject, setting: Setting, tools: Tools
-    ) -> tuple[Record, ...]:
-        return self._measured(subject, setting, tools.tick)
-
-    def _measured(
-        self, subject: AbstractSubject, setting: Setting, tick: Callable[[int, int], None]
-    ) -> tuple[Record, ...]:
+    def measure(
+        self, subject: AbstractSubject, setting: Setting, tools: Tools = NO_TOOLS
+    ) -> SpectrumResult:
         found = subject.spectra(self._inputs(subject, setting))
         known = {item.layer for item in found}
         recurrences = [
@@ -75,10 +73,14 @@ class Spectrum(AbstractProbe):
         for number, dynamics in enumerate(recurrences):
 
             def advance(done: int, of: int, number: int = number) -> None:
-                tick(number * of + done, len(recurrences) * of)
+                tools.tick(number * of + done, len(recurrences) * of)
 
             found += self._nonlinear(subject, dynamics, setting, advance)
-        return found
+        return SpectrumResult(
+            found,
+            predictions=tuple(_predictions(subject, found, tools.results.get("memory"))),
+            unread=tuple(_unread(subject, found)),
+        )
 
     def _nonlinear(
         self,
@@ -86,7 +88,7 @@ class Spectrum(AbstractProbe):
         dynamics: AbstractDynamics,
         setting: Setting,
         tick: Callable[[int, int], None],
-    ) -> tuple[Record, ...]:
+    ) -> tuple[LayerSpectrum, ...]:
         """The spectra of one recurrence, under real vectors where the model has any."""
         import torch
 
@@ -123,3 +125,53 @@ class Spectrum(AbstractProbe):
             generator = seeded(setting.seed)
             tokens = torch.randint(subject.vocabulary, (most,), generator=generator)
         return tokens[None, :most]
+
+
+def _predictions(
+    subject: AbstractSubject, spectra: tuple[LayerSpectrum, ...], memory: MemoryResult | None
+) -> Iterator[Prediction]:
+    """Every curve on vectors beside the slowest mode of the layers."""
+    if not spectra or memory is None:
+        return
+    complete = _explain_all(subject, spectra, memory)
+    for query, curve in memory.curves.items():
+        if curve.normalization == "none":  # tokens have no rate by time alone
+            continue
+        found = [(s.slowest(silent=query in INTO_SILENCE), s.layer) for s in spectra]
+        (time_scale, margin, at), layer = min(found, key=lambda one: one[0][1])
+        exponential = curve.decay.kind == "exponential"
+        yield Prediction(
+            query=query,
+            layer=layer,
+            at=at,
+            rate=math.inf if margin >= 1.0 else -math.log1p(-margin),
+            time_scale=time_scale,
+            measured=curve.decay.rate if exponential else None,
+            interval=curve.decay.interval if exponential else None,
+            complete=complete,
+        )
+
+
+def _explain_all(
+    subject: AbstractSubject, spectra: tuple[LayerSpectrum, ...], memory: MemoryResult
+) -> bool:
+    """Whether every layer that was measured runs forwards and has a spectrum, one at rest."""
+    if any(layer.directions > 1 for layer in subject.identity.recurrences):
+        return False
+    if any(NOT_SETTLED in item.at for item in spectra):
+        return False
+    names = sorted(f"{item.layer}." for item in spectra)
+    return all(_inside(names, f"{layer}.") for layer in memory.layers)
+
+
+def _inside(names: list[str], layer: str) -> bool:
+    """Whether one of the sorted names stands in the layer, or is the layer: all end in a dot."""
+    place = bisect_left(names, layer)
+    return place < len(names) and names[place].startswith(layer)
+
+
+def _unread(subject: AbstractSubject, spectra: tuple[LayerSpectrum, ...]) -> Iterator[str]:
+    """The recurrences of which no eigenvalue was seen."""
+    for one in subject.identity.recurrences:
+        if not any(f"{item.layer}.".startswith(f"{one.layer}.") for item in spectra):
+            yield one.layer

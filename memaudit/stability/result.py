@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
-from memaudit.records import Record
-from memaudit.results.endless import bounded, unbounded
-from memaudit.results.reading import alike, endless_floats, listed
-
-#: The rows of numbers of E(beta), which may be infinite.
-ARRAYS = ("betas", "errors", "random", "ascent")
+from memaudit.records import Record, Unbounded, UnboundedFloats
+from memaudit.report import Result
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,33 +23,10 @@ class Radius(Record):
     """
 
     criterion: str
-    value: float
-    interval: tuple[float, float]
-    closed_form: float | None = None
+    value: Unbounded
+    interval: tuple[Unbounded, Unbounded]
+    closed_form: Unbounded | None = None
     formula: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values; infinity is a word."""
-        return {
-            "criterion": self.criterion,
-            "value": bounded(self.value),
-            "interval": [bounded(end) for end in self.interval],
-            "closed_form": None if self.closed_form is None else bounded(self.closed_form),
-            "formula": self.formula,
-        }
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
-        low, high = (unbounded(end) for end in listed(data["interval"]))
-        exact = data["closed_form"]
-        return cls(
-            data["criterion"],
-            unbounded(data["value"]),
-            (low, high),
-            None if exact is None else unbounded(exact),
-            data["formula"],
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,42 +41,27 @@ class PerturbationCurve(Record):
     group: str
     ball: str
     norm: str
-    betas: np.ndarray
-    errors: np.ndarray
-    random: np.ndarray
-    ascent: np.ndarray
+    betas: UnboundedFloats
+    errors: UnboundedFloats
+    random: UnboundedFloats
+    ascent: UnboundedFloats
     #: The largest beta at which no mode reaches the boundary, or no error the size of the answers.
     radius: Radius
     #: The largest beta at which E(beta) <= (1 + tol) E(0) + atol.
     tolerance_radius: Radius
     weights: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values; infinity is a word."""
-        data = Record.to_dict(self)
-        return {**data, **{name: [bounded(v) for v in data[name]] for name in ARRAYS}}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
-        arrays = {name: endless_floats(data[name]) for name in ARRAYS}
-        _check_rows(**arrays)
-        radii = {n: Radius.from_dict(data[n]) for n in ("radius", "tolerance_radius")}
-        return cls(**{**data, **arrays, **radii, "weights": tuple(listed(data.get("weights", ())))})
-
-
-def _check_rows(
-    betas: np.ndarray, errors: np.ndarray, random: np.ndarray, ascent: np.ndarray
-) -> None:
-    alike(betas=betas, errors=errors, random=random)
-    if len(ascent):  # empty where no gradient was climbed
-        alike(betas=betas, ascent=ascent)
-    if not np.isfinite(betas).all() or (betas <= 0).any() or (np.diff(betas) < 0).any():
-        raise ValueError("the betas are no rising sizes")
+    def __post_init__(self) -> None:
+        rows = [self.errors, self.random, *([self.ascent] if len(self.ascent) else [])]
+        if any(len(row) != len(self.betas) for row in rows):
+            raise ValueError("betas and errors differ in count")
+        sizes = self.betas
+        if not np.isfinite(sizes).all() or (sizes <= 0).any() or (np.diff(sizes) < 0).any():
+            raise ValueError("the betas are no rising sizes")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stability(Record):
+class Stability(Result):
     """E(beta) of every group of weights; the first curve is the one that the report is about.
 
     `reference` says what the error is measured against, `scale` is the norm of that reference,
@@ -157,19 +116,15 @@ class Stability(Record):
         """How the size of an error is measured."""
         return self.first.norm
 
-    def joined(self, other: Stability) -> Stability:
-        """The part of a host that stands nearest to the edge, with the other parts behind it."""
-        parts = [self, *self.others, other, *other.others]
-        near, *rest = sorted((replace(p, others=()) for p in parts), key=lambda p: p.radius)
-        return replace(near, others=tuple(rest))
+    def __post_init__(self) -> None:
+        if not self.curves or not len(self.curves[0].betas):
+            raise ValueError("E(beta) has no numbers")
+        if self.scale < 0:
+            raise ValueError("the scale, a norm, is negative")
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
-        curves = tuple(PerturbationCurve.from_dict(item) for item in listed(data["curves"]))
-        if not curves or not len(curves[0].betas):
-            raise ValueError("E(beta) has no numbers")
-        if data["scale"] < 0:
-            raise ValueError("the scale, a norm, is negative")
-        others = tuple(cls.from_dict(item) for item in listed(data.get("others", ())))
-        return cls(**{**data, "curves": curves, "others": others})
+    def joined(cls, parts: Mapping[str, Self]) -> Self:
+        """The part of a host that stands nearest to the edge, with the other parts behind it."""
+        placed = [replace(own, where=part) for part, own in parts.items()]
+        near, *rest = sorted(placed, key=lambda part: part.radius)
+        return replace(near, others=tuple(rest))

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
 
-from memaudit.contracts import AbstractProbe
-from memaudit.results import Assumption
+from memaudit.memory.result import Assumption
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from memaudit.contracts import AbstractSubject, Setting
+    from memaudit.contracts import AbstractSubject
 
 #: Steps of the test sequences; four blocks of these stand behind each other for the shifts, and
 #: a model that takes fewer steps gets shorter ones.
@@ -31,25 +29,6 @@ HIDDEN_ROUNDING = 1e-5
 STEEPEST_GAIN = 0.45
 SIZES = (2.0**-6, 2.0**-3, 2.0**3, 2.0**6)
 NOT_FINITE = "the answer is not finite"
-
-
-@dataclass(frozen=True, slots=True)
-class Assumptions(AbstractProbe):
-    """Which assumptions of IATN Def. 2.1 does the model meet?
-
-    Works on the adjusted functional A(u) = H(u) - H(0) with Gaussian inputs u, v of size one;
-    residuals are relative to the largest |A(u)|.
-    """
-
-    name = "assumptions"
-    summary = "linear, continuous, bounded, time-homogeneous, causal, regular, and the test rig"
-    fills = "assumptions"
-
-    def measure(self, subject: AbstractSubject, setting: Setting) -> tuple[Assumption, ...]:
-        from memaudit.numerics.signals import seeded
-
-        trial = Trial(subject, seeded(setting.seed))
-        return tuple(trial.run())
 
 
 class Trial:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Self
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
-from memaudit.records import Record
-from memaudit.results.endless import bounded, unbounded
-from memaudit.results.reading import listed
+from memaudit.records import Record, Unbounded
+from memaudit.report import Result
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,24 +25,12 @@ class ReparamGradient(Record):
     name: str
     time: str
     stable: bool
-    largest: float
-    median: float
-    bound: float
+    largest: Unbounded
+    median: Unbounded
+    bound: Unbounded
     unreachable: int
-    learning_rate: float
+    learning_rate: Unbounded
     barred: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values; infinity is a word."""
-        numbers = ("largest", "median", "bound", "learning_rate")
-        data = Record.to_dict(self)
-        return {**data, **{name: bounded(data[name]) for name in numbers}}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
-        numbers = ("largest", "median", "bound", "learning_rate")
-        return cls(**{**data, **{name: unbounded(data[name]) for name in numbers}})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,8 +56,18 @@ class Gradient(Record):
     where: str = ""
     decay: str = ""
 
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GradientResult(Result):
+    """The gradients of every recurrent layer."""
+
+    attribute: ClassVar[str] = "layers"
+    absent: ClassVar[tuple[Gradient, ...]] = ()
+
+    layers: tuple[Gradient, ...]
+
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
-        reparams = tuple(ReparamGradient.from_dict(item) for item in listed(data["reparams"]))
-        return cls(**{**data, "reparams": reparams, "weights": tuple(listed(data["weights"]))})
+    def joined(cls, parts: Mapping[str, Self]) -> Self:
+        return cls(
+            tuple(replace(item, where=part) for part, own in parts.items() for item in own.layers)
+        )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
 from memaudit.errors import clean
-from memaudit.records import Record
-from memaudit.results.reading import alike, floats, lags_of, listed
+from memaudit.records import Floats, Integers, Record
+from memaudit.report import Result
 
 KINDS = (
     "memoryless",
@@ -40,10 +41,6 @@ class Status(StrEnum):
     INTERRUPTED = "interrupted; the curve rests on the probes that were finished"
 
 
-def _pair(value: Any) -> tuple[Any, ...] | None:
-    return None if value is None else tuple(listed(value))
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Decay(Record):
     """How a memory curve falls, and over which lags that was seen.
@@ -61,6 +58,14 @@ class Decay(Record):
     confidence: float = 0.0
     support: int | None = None
 
+    @property
+    def verdict(self) -> str:
+        """Kind, and rate or exponent with its interval."""
+        span = "" if self.interval is None else f" [{self.interval[0]:.4g}, {self.interval[1]:.4g}]"
+        if self.rate is not None:
+            return f"{self.kind}, rate {self.rate:.4g}{span}"
+        return self.kind if self.exponent is None else f"{self.kind}, exponent {self.exponent:.4g}"
+
     def __str__(self) -> str:
         text = clean(self.kind)
         if self.rate is not None:
@@ -74,12 +79,6 @@ class Decay(Record):
         if self.window is not None:
             text += f", seen over lags {self.window[0]} to {self.window[1]}"
         return text
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
-        pairs = {"interval": _pair(data.get("interval")), "window": _pair(data.get("window"))}
-        return cls(**{**data, **pairs})
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -100,9 +99,9 @@ class Curve(Record):
 
     query: str
     normalization: str
-    lags: np.ndarray
-    values: np.ndarray
-    median: np.ndarray
+    lags: Integers
+    values: Floats
+    median: Floats
     floor: float
     status: Status
     decay: Decay
@@ -117,25 +116,101 @@ class Curve(Record):
     prefix: int | None = None
     trials: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not len(self.lags) == len(self.values) == len(self.median):
+            raise ValueError("lags, values and median differ in count")
+        if (np.diff(self.lags, prepend=-1) <= 0).any():
+            raise ValueError("the lags do not rise from 0 on")
+
     def __repr__(self) -> str:
         from memaudit.reports import wording
 
         told = f"horizon {wording.horizon(self)}, half-life {wording.half_life(self)}"
         return f"Curve({clean(self.query)}: {self.decay}; {told}, {len(self.values)} lags)"
 
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assumption(Record):
+    """One property that the theory asks for, as measured: residual against tolerance.
+
+    `holds` is None when it could not be measured; the note says why.
+    """
+
+    name: str
+    holds: bool | None
+    residual: float | None
+    tolerance: float | None
+    note: str = ""
+    where: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """Whether it holds, in a word."""
+        return {True: "holds", False: "fails", None: "not measured"}[self.holds]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AssumptionsResult(Result):
+    """Which assumptions of the theory the model, or every part of a host, meets."""
+
+    attribute: ClassVar[str] = "items"
+    absent: ClassVar[tuple[Assumption, ...]] = ()
+
+    items: tuple[Assumption, ...]
+
+    def holds(self, name: str) -> bool:
+        """Whether one was measured and holds everywhere."""
+        found = [item.holds for item in self.items if item.name == name]
+        return bool(found) and all(found)
+
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
-        rows = {name: floats(data[name]) for name in ("values", "median")}
-        lags = lags_of(data["lags"])
-        alike(lags=lags, **rows)
+    def joined(cls, parts: Mapping[str, Self]) -> Self:
         return cls(
-            **{
-                **data,
-                **rows,
-                "lags": lags,
-                "status": Status[data["status"].upper()],
-                "decay": Decay.from_dict(data["decay"]),
-                "trials": tuple(listed(data.get("trials", ()))),
-            }
+            tuple(replace(item, where=part) for part, own in parts.items() for item in own.items)
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Facts(Record):
+    """What is known of a model when the queries are run.
+
+    `outputs` is the width of an answer, `rounding` the relative rounding of its numbers.
+    """
+
+    causal: bool
+    linear: bool
+    outputs: int
+    rounding: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MemoryResult(Result):
+    """Memory curves by query, and by layer and query.
+
+    For a model that ran as a whole `layers` are those of the hidden state after every layer, from
+    the same passes as `curves`. For a host (`whole` False) they are those of the parts, each run by
+    itself, and `curves` holds, per query, the one of the part that remembers longest. `requested`
+    are the queries that were asked for, `baseline` what counted as zero input.
+    """
+
+    attribute: ClassVar[str] = "curves"
+    absent: ClassVar[dict[str, Curve]] = {}
+
+    curves: dict[str, Curve]
+    layers: dict[str, dict[str, Curve]] = field(default_factory=dict)
+    requested: tuple[str, ...] = ()
+    baseline: str = "zero"
+    whole: bool = True
+    facts: Facts | None = None
+
+    @classmethod
+    def joined(cls, parts: Mapping[str, Self]) -> Self:
+        from memaudit.numerics.reach import longest_of
+
+        layers = {part: own.curves for part, own in parts.items()}
+        first = next(iter(parts.values()))
+        return replace(first, curves=longest_of(layers), layers=layers, whole=False)
+
+    def measured(self) -> list[str]:
+        """The queries that have an answer."""
+        return [query for query, curve in self.curves.items() if len(curve.values)]

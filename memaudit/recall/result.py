@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
-
-import numpy as np
+from typing import Self
 
 from memaudit.errors import clean
-from memaudit.records import Record
-from memaudit.results.curve import Status
-from memaudit.results.endless import bounded, unbounded
-from memaudit.results.reading import floats, listed
+from memaudit.memory.result import Status
+from memaudit.records import Floats, Record, Unbounded
+from memaudit.report import Result
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,18 +25,9 @@ class StateRecall(Record):
     count: int
     rank: int
     rounded_rank: int
-    condition: float
+    condition: Unbounded
     error: float
     rounded_error: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values; infinity is a word."""
-        return {**Record.to_dict(self), "condition": bounded(self.condition)}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
-        return cls(**{**data, "condition": unbounded(data["condition"])})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,18 +39,12 @@ class StationaryRecall(Record):
     rank. `rounded_…` are those of a state whose numbers a dtype rounds.
     """
 
-    values: np.ndarray
-    rounded_values: np.ndarray
+    values: Floats
+    rounded_values: Floats
     capacity: float
     rounded_capacity: float
     whole: float
     rounded_whole: float
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
-        curves = {name: floats(data[name]) for name in ("values", "rounded_values")}
-        return cls(**{**data, **curves})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,10 +71,10 @@ class LinearRecall(Record):
     status: Status
     lengths: tuple[StateRecall, ...]
     sparse: tuple[StateRecall, ...]
-    values: np.ndarray
-    rounded_values: np.ndarray
-    errors: np.ndarray
-    rounded_errors: np.ndarray
+    values: Floats
+    rounded_values: Floats
+    errors: Floats
+    rounded_errors: Floats
     capacity: float | None
     rounded_capacity: float | None
     stationary: StationaryRecall | None = None
@@ -99,22 +82,6 @@ class LinearRecall(Record):
     def __repr__(self) -> str:
         most = "no capacity" if self.capacity is None else f"capacity {self.capacity:.4g}"
         return f"LinearRecall({self.layer!r}: {most} of {self.numbers} numbers, {self.steps} steps)"
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
-        curves = ("values", "rounded_values", "errors", "rounded_errors")
-        settled = data.get("stationary")
-        return cls(
-            **{
-                **data,
-                **{name: floats(data[name]) for name in curves},
-                "status": Status[data["status"].upper()],
-                "lengths": tuple(StateRecall.from_dict(item) for item in listed(data["lengths"])),
-                "sparse": tuple(StateRecall.from_dict(item) for item in listed(data["sparse"])),
-                "stationary": None if settled is None else StationaryRecall.from_dict(settled),
-            }
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,7 +103,7 @@ class Decoding(Record):
     numbers: int
     used: int
     inputs: int
-    values: np.ndarray
+    values: Floats
     floor: float
     capacity: float | None
     half: int
@@ -156,15 +123,9 @@ class Decoding(Record):
     def __repr__(self) -> str:
         return f"Decoding({self.state!r}, {clean(self.kind)}: {self.told}, {len(self.values)} lags)"
 
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
-        values = floats(data["values"])
-        return cls(**{**data, "values": values, "status": Status[data["status"].upper()]})
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Recall(Record):
+class Recall(Result):
     """What can be read back; `fed` says from which inputs, `note` why something is missing."""
 
     linear: tuple[LinearRecall, ...]
@@ -193,19 +154,8 @@ class Recall(Record):
         told = str(self.status.value) if most is None else most.told
         return f"Recall({told}, {self.lags} lags)"
 
-    def joined(self, other: Recall) -> Recall:
-        """The first part of a host, with the other parts behind it."""
-        return replace(self, others=(*self.others, other))
-
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
-        return cls(
-            **{
-                **data,
-                "status": Status[data["status"].upper()],
-                "linear": tuple(LinearRecall.from_dict(item) for item in listed(data["linear"])),
-                "decodings": tuple(Decoding.from_dict(item) for item in listed(data["decodings"])),
-                "others": tuple(cls.from_dict(item) for item in listed(data.get("others", ()))),
-            }
-        )
+    def joined(cls, parts: Mapping[str, Self]) -> Self:
+        """The first part of a host, with the other parts behind it."""
+        first, *rest = (replace(own, where=part) for part, own in parts.items())
+        return replace(first, others=tuple(rest))

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from memaudit.errors import SourceError, clean
-from memaudit.records import Record
-from memaudit.results.checking import check_types
-from memaudit.results.endless import bounded, unbounded
-from memaudit.results.identity import Identity
-from memaudit.results.judgement import Finding
-from memaudit.results.reading import endless_floats, listed
+from memaudit.records import Record, Unbounded, UnboundedFloats, decode
+from memaudit.report import Finding, Identity
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,39 +32,12 @@ class FamilyMember(Record):
 
     subject: Identity
     size: int
-    start: float
-    errors: np.ndarray
-    seeds: tuple[np.ndarray, ...]
-    weight: float
+    start: Unbounded
+    errors: UnboundedFloats
+    seeds: tuple[UnboundedFloats, ...]
+    weight: Unbounded
     margin: float | None = None
-    radius: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values; infinity is a word."""
-        return {
-            "subject": self.subject.to_dict(),
-            "size": self.size,
-            "start": bounded(self.start),
-            "errors": [bounded(value) for value in self.errors],
-            "seeds": [[bounded(value) for value in curve] for curve in self.seeds],
-            "weight": bounded(self.weight),
-            "margin": self.margin,
-            "radius": None if self.radius is None else bounded(self.radius),
-        }
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
-        radius = data["radius"]
-        read = {
-            "subject": Identity.from_dict(data["subject"]),
-            "start": unbounded(data["start"]),
-            "errors": endless_floats(data["errors"]),
-            "seeds": tuple(map(endless_floats, listed(data["seeds"]))),
-            "weight": unbounded(data["weight"]),
-            "radius": None if radius is None else unbounded(radius),
-        }
-        return cls(**{**data, **read})
+    radius: Unbounded | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,25 +51,14 @@ class Crossing(Record):
 
     smaller: int
     larger: int
-    beta: float
-    interval: tuple[float, float]
+    beta: Unbounded
+    interval: tuple[Unbounded, Unbounded]
     error: float | None = None
 
     @property
     def exists(self) -> bool:
         """Whether the curves cross, by the draws of all seeds together."""
         return 0 < self.beta < np.inf
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values; infinity is a word."""
-        ends = [bounded(end) for end in self.interval]
-        return {**Record.to_dict(self), "beta": bounded(self.beta), "interval": ends}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
-        low, high = (unbounded(end) for end in listed(data["interval"]))
-        return cls(**{**data, "beta": unbounded(data["beta"]), "interval": (low, high)})
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -114,9 +72,9 @@ class FamilyReport(Record):
     """
 
     members: tuple[FamilyMember, ...]
-    betas: np.ndarray
+    betas: UnboundedFloats
     reference: str
-    scale: float
+    scale: Unbounded
     counted: str
     crossings: tuple[Crossing, ...]
     verdict: str
@@ -137,39 +95,20 @@ class FamilyReport(Record):
         from memaudit import __version__
 
         head = {"schema": FAMILY_SCHEMA, "kind": "family", "memaudit": __version__}
-        return {**head, **Record.to_dict(self), "scale": bounded(self.scale)}
+        return {**head, **Record.to_dict(self)}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """The inverse of `to_dict`; refuses a schema that it does not know."""
-        from memaudit.report_files import dumps, undamaged
+        from memaudit.report_files import undamaged
 
         if (data.get("kind"), data.get("schema")) != ("family", FAMILY_SCHEMA):
-            told = f"kind {clean(data.get('kind'))}, schema {clean(data.get('schema'))}"
-            fact = f"this is no report of a family with schema {FAMILY_SCHEMA} ({told})"
+            named = f"kind {clean(data.get('kind'))}, schema {clean(data.get('schema'))}"
+            fact = f"this is no report of a family with schema {FAMILY_SCHEMA} ({named})"
             raise SourceError("E_UNSUPPORTED", fact, hint="write it again with this version")
+        head = ("schema", "kind", "memaudit")
         with undamaged():
-            report = cls._from_known(data)
-            check_types(report)
-            dumps(report.to_dict())
-        return report
-
-    @classmethod
-    def _from_known(cls, data: dict[str, Any]) -> Self:
-        known = {f.name: data[f.name] for f in fields(cls)}
-        extra = set(data) - set(known) - {"schema", "kind", "memaudit"}
-        if extra:
-            raise ValueError(f"unknown fields {', '.join(sorted(extra))}")
-        against = data["against"]
-        read = {
-            "members": tuple(FamilyMember.from_dict(item) for item in listed(data["members"])),
-            "betas": endless_floats(data["betas"]),
-            "scale": unbounded(data["scale"]),
-            "crossings": tuple(Crossing.from_dict(item) for item in listed(data["crossings"])),
-            "against": None if against is None else Identity.from_dict(against),
-            "findings": tuple(Finding.from_dict(item) for item in listed(data["findings"])),
-        }
-        return cls(**{**known, **read})
+            return decode(cls, {k: v for k, v in data.items() if k not in head})
 
     def save(self, path: str | Path) -> Path:
         """Write the JSON report in one atomic step and give back its path."""

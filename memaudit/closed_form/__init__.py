@@ -1,0 +1,1 @@
+"""The exact memory function of linear layers beside the measured one."""

@@ -1,0 +1,1 @@
+"""How large gradients are beside the weights they move."""

@@ -1,0 +1,1 @@
+"""Memory functions: the queries, the curves they measure, and the assumptions behind them."""

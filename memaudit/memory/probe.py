@@ -1,0 +1,98 @@
+"""The memory functions of a model by query, and the assumptions of the theory, as probes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from memaudit import registry
+from memaudit.contracts import NO_TOOLS, AbstractProbe, AbstractQuery, AbstractTokenQuery, Tools
+from memaudit.errors import MemauditError
+from memaudit.memory.result import Assumption, AssumptionsResult, MemoryResult
+
+if TYPE_CHECKING:
+    from memaudit.contracts import AbstractSubject, Setting
+
+    AnyQuery = AbstractQuery | AbstractTokenQuery
+
+DEFAULT_QUERIES = ("heaviside", "impulse", "reversed")
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions(AbstractProbe):
+    """Which assumptions of IATN Def. 2.1 does the model meet?
+
+    Works on the adjusted functional A(u) = H(u) - H(0) with Gaussian inputs u, v of size one;
+    residuals are relative to the largest |A(u)|.
+    """
+
+    name = "assumptions"
+    summary = "linear, continuous, bounded, time-homogeneous, causal, regular; whether it repeats"
+    result = AssumptionsResult
+    cost = "cheap"
+
+    def measure(
+        self, subject: AbstractSubject, setting: Setting, tools: Tools = NO_TOOLS
+    ) -> AssumptionsResult:
+        from memaudit.memory.assumptions import Trial
+        from memaudit.numerics.signals import seeded
+
+        del tools
+        found = tuple(Trial(subject, seeded(setting.seed)).run())
+        if getattr(subject, "split", False):  # rows answered one by one say nothing of a batch
+            found = tuple(map(_unknown_rows, found))
+        return AssumptionsResult(found)
+
+
+def _unknown_rows(assumption: Assumption) -> Assumption:
+    if assumption.name != "rows-independent":
+        return assumption
+    note = "memory ran short: the rows could not be answered side by side"
+    return replace(assumption, holds=None, residual=None, note=note)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory(AbstractProbe):
+    """How long does the model remember, and how does that memory decay?
+
+    Queries on vectors share their passes; those about tokens have their own. The assumptions
+    decide how the queries run, and are measured here where the scan does not ask for them.
+    """
+
+    name = "memory"
+    summary = "memory functions by query: decay, horizon, half-life"
+    result = MemoryResult
+    cost = "cheap"
+
+    queries: tuple[str | AnyQuery, ...] = DEFAULT_QUERIES
+
+    def measure(
+        self, subject: AbstractSubject, setting: Setting, tools: Tools = NO_TOOLS
+    ) -> MemoryResult:
+        from memaudit.memory.running import facts_of, token_curve_of
+        from memaudit.query_run import QueryRun
+        from memaudit.rig import Rig
+
+        rig = subject if isinstance(subject, Rig) else Rig(subject)
+        queries = [registry.build("queries", q) if isinstance(q, str) else q for q in self.queries]
+        assumed = tools.results.get("assumptions") or Assumptions().measure(rig, setting)
+        facts = facts_of(rig, assumed)
+        names = tuple(query.name for query in queries)
+        found = MemoryResult(
+            curves={}, requested=names, baseline=str(setting.baseline), facts=facts
+        )
+        run = QueryRun(
+            rig, setting, facts, "", lambda _, done, of: tools.tick(done, of), found.layers
+        )
+        try:
+            vectors = [q for q in queries if isinstance(q, AbstractQuery)]
+            if vectors:
+                run.measure_within(vectors, found.curves)
+            for query in (q for q in queries if isinstance(q, AbstractTokenQuery)):
+                found.curves[query.name] = token_curve_of(rig, query, setting, facts, tools)
+        except (KeyboardInterrupt, MemauditError):
+            if found.curves:
+                tools.keep(found)
+            raise
+        order = {name: found.curves[name] for name in names if name in found.curves}
+        return replace(found, curves=order)

@@ -1,0 +1,1 @@
+"""What number formats do to recurrent weights, and through them to the memory."""

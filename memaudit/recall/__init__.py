@@ -1,0 +1,1 @@
+"""What of the past can be read back from the states of a model."""

@@ -1,0 +1,459 @@
+"""A whole audit as one record: results, findings, metrics, sections, and its strict JSON form.
+
+The report knows no capability. A result says its own numbers (`metrics`) and what to show of it
+(`sections`); gates, trackers, tables and comparisons need nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from memaudit.errors import MemauditError, SourceError, clean
+from memaudit.records import Record, decode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+    from memaudit.sections import Document, Section
+
+#: Rises when a field of the JSON report changes its meaning or goes away.
+SCHEMA = 2
+PREFIX = "memaudit/"
+SEVERITIES = ("note", "warning", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One named number of the model or, with `layer`, of a layer.
+
+    A result declares its metrics once, without values, and yields them by `at`. A `*` in a declared
+    name stands for a word such as a number format. `value` None was not measured; it is infinite
+    where it lies `beyond` how far was looked. `over` ("min" or "max") makes the number of the model
+    from those of the layers. `better` is "more" or "less" where a change is good or bad; `signed`
+    numbers may be negative. `within` names the option that limits how far is looked. `holder` is
+    the query or layer that a number of the model comes from, `unknown` those that were not measured
+    and might change it.
+    """
+
+    name: str
+    value: float | None = None
+    layer: str = ""
+    over: str = ""
+    better: str = ""
+    help: str = ""
+    beyond: float | None = None
+    holder: str = ""
+    unknown: tuple[str, ...] = ()
+    signed: bool = False
+    within: str = ""
+
+    @property
+    def key(self) -> str:
+        """The name in `report.metrics()`, without the prefix."""
+        return clean(f"{self.name}/{self.layer}" if self.layer else self.name)
+
+    def at(self, value: float | None, *words: str, **facts: Any) -> Metric:
+        """This metric with a value, and with words for the stars in its name."""
+        name = self.name
+        for word in words:
+            name = name.replace("*", word, 1)
+        known = None if value is None or math.isnan(value) else float(value)
+        return replace(self, name=name, value=known, **facts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Finding(Record):
+    """Something that a person should know, with a permanent code and the advice."""
+
+    code: str
+    name: str
+    severity: str
+    message: str
+    advice: str
+    where: str = ""
+
+    def __post_init__(self) -> None:
+        if self.severity not in SEVERITIES:
+            raise ValueError(f"the severity of a finding is {self.severity!r}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GateResult(Record):
+    """One `--fail-on`: the word as it was given, whether it was hit, and by what.
+
+    `reason` is empty for a gate that simply passed. A gate that could not tell is hit, and says so.
+    """
+
+    word: str
+    hit: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recurrence(Record):
+    """One recurrent layer of a model: its name, cell and size."""
+
+    layer: str
+    cell: str
+    size: int
+    parameters: int
+    directions: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Identity(Record):
+    """What was audited: where it came from and how it was opened.
+
+    `coverage` is the share of the parameters that the audited computation uses. `assumed` maps
+    every option that the source does not state to the value taken and the reason. `whole` is False
+    for a host, whose parts are run one by one. `context` is how many steps the model is said to be
+    made for, `longest` how many it can be run for; None when nothing says so, or limits it.
+    """
+
+    source: str
+    adapter: str
+    family: str
+    parameters: int
+    dtype: str
+    device: str
+    sha256: str = ""
+    description: str = ""
+    coverage: float = 1.0
+    recurrences: tuple[Recurrence, ...] = ()
+    assumed: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    whole: bool = True
+    context: int | None = None
+    longest: int | None = None
+
+
+class Result(Record):
+    """What one probe measured: a frozen record with its numbers and what to show of them.
+
+    Laws: `metrics` yields declared metrics only; `sections` is pure; the JSON form is that of the
+    codec. `report.NAME` gives the field that `attribute` names, or the result itself where it names
+    none, and `absent` when the probe did not run.
+    """
+
+    __slots__ = ()
+
+    #: Every metric that may be yielded, without values.
+    declared: ClassVar[tuple[Metric, ...]] = ()
+    #: The rules that judge this result, made by `memaudit.rules.rule`.
+    rules: ClassVar[tuple[Any, ...]] = ()
+    attribute: ClassVar[str] = ""
+    absent: ClassVar[Any] = None
+
+    @classmethod
+    def joined(cls, parts: Mapping[str, Self]) -> Self:
+        """One result from those of the parts of a host, by the names of the parts."""
+        raise TypeError(f"{cls.__name__} cannot join the results of {', '.join(parts)}")
+
+    def metrics(self) -> Iterable[Metric]:
+        """The named numbers, those that were not measured with the value None."""
+        return ()
+
+    def sections(self) -> Iterable[Section]:
+        """What to show, the most important first."""
+        return ()
+
+    def measured(self) -> Iterable[str]:
+        """Further names that rules may need, such as the queries that have an answer."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnreadResult(Result):
+    """The result of a probe that is not installed here, kept as it was written."""
+
+    data: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was read."""
+        return self.data
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Report(Record):
+    """A whole audit. `complete` is False when it was cut short; what was measured is kept.
+
+    `report["NAME"]` is the result of a probe, `report.NAME` its public value: curves by query for
+    `memory`, records by layer for `spectrum`, and so on.
+    """
+
+    subject: Identity
+    settings: dict[str, Any]
+    results: dict[str, Result] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    gates: tuple[GateResult, ...] = ()
+    complete: bool = True
+    errors: tuple[dict[str, str], ...] = ()
+    timing: dict[str, float] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Any:
+        """The result of a probe by its name; KeyError when it did not run."""
+        return self.results[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.results
+
+    def __getattr__(self, name: str) -> Any:
+        """The public value of a result: `report.closed_form` for the probe closed-form."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        from memaudit import registry
+
+        probe = name.replace("_", "-")
+        result = self.results.get(probe)
+        if result is None:
+            try:
+                return registry.load(registry.find("probes", probe)).result.absent
+            except MemauditError:
+                raise AttributeError(f"a report has no {name!r}") from None
+        return getattr(result, result.attribute) if result.attribute else result
+
+    @property
+    def layers(self) -> dict[str, dict[str, Any]]:
+        """Memory curves by layer and query: of hidden states, or of the parts of a host.
+
+        For a host (`subject.whole` False) `memory` holds, per query, the curve of the part that
+        remembers longest.
+        """
+        return getattr(self.results.get("memory"), "layers", {})
+
+    def __repr__(self) -> str:
+        shown = "".join(f"\n  {name}: {s.line}" for name, s in self._lines())
+        codes = " ".join(clean(finding.code) for finding in self.findings) or "none"
+        title = f"{clean(self.subject.source)}: {clean(self.subject.description)}"
+        return f"Report({title}{shown}\n  findings: {codes})"
+
+    def _lines(self) -> Iterator[tuple[str, Section]]:
+        for name, result in self.results.items():
+            for section in result.sections():
+                if section.line:
+                    yield name, section
+
+    # Numbers
+
+    def numbers(self) -> list[Metric]:
+        """Every metric of the results and of the audit, those of the model made of its layers'.
+
+        Of two layers with one name the second gets another.
+        """
+        found = [metric for result in self.results.values() for metric in result.metrics()]
+        counts = [sum(f.severity == s for f in self.findings) for s in SEVERITIES]
+        own = [
+            *(FINDINGS.at(n, level) for level, n in zip(SEVERITIES, counts, strict=True)),
+            COVERAGE.at(self.subject.coverage),
+            COMPLETE.at(self.complete),
+            PARAMETERS.at(self.subject.parameters),
+        ]
+        return [*_folded(found), *_distinct(found), *own]
+
+    def metrics(self) -> dict[str, float]:
+        """The measured numbers by flat names, for any tracker: `memaudit/impulse/horizon`.
+
+        Only finite ones: what was not measured is absent. A horizon beyond the window is absent,
+        too, and the last lag stands under `horizon_beyond`, as in the logs of the callbacks.
+        """
+        return {
+            PREFIX + metric.key: metric.value
+            for metric in self.numbers()
+            if metric.value is not None and math.isfinite(metric.value)
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for the model and one a layer, as plain values and None.
+
+        The columns are `row`, `layer`, those of every table that has a row a layer, and every
+        metric by its name with underscores: `impulse_horizon`.
+        """
+        rows: dict[str, dict[str, Any]] = {"": {"row": "model", "layer": None}}
+        for section in self.sections():
+            for table in section.tables:
+                names = [column.name for column in table.columns]
+                if names[0] != "layer" or sum(column.key for column in table.columns) != 1:
+                    continue
+                for cells in table.rows:
+                    row = rows.setdefault(str(cells[0]), {"row": "layer", "layer": str(cells[0])})
+                    for column, cell in zip(table.columns[1:], cells[1:], strict=True):
+                        if isinstance(cell, str | bool | int | float):
+                            row.setdefault(column.name.replace(" ", "_").replace("-", "_"), cell)
+        for metric in self.numbers():
+            row = rows.setdefault(metric.layer, {"row": "layer", "layer": metric.layer})
+            row[metric.name.replace("/", "_").replace("-", "_")] = metric.value
+        columns = dict.fromkeys(name for row in rows.values() for name in row)
+        return [{name: row.get(name) for name in columns} for row in rows.values()]
+
+    def frame(self) -> DataFrame:
+        """The `rows` as a pandas table; what was not measured is NaN or NA.
+
+        Needs the extra `memaudit[frame]`.
+        """
+        from memaudit.extras import needs
+
+        with needs("pandas", extra="frame"):
+            from pandas import DataFrame
+        return DataFrame(self.rows()).convert_dtypes()
+
+    # What to show
+
+    def sections(self) -> list[Section]:
+        """What every result has to show, in the order in which they were measured."""
+        return [section for result in self.results.values() for section in result.sections()]
+
+    def document(self) -> Document:
+        """The report as a writer for people draws it."""
+        from memaudit.sections import Document
+
+        subject = self.subject
+        facts = [
+            ("model", clean(subject.description) or clean(subject.family)),
+            ("family", f"{clean(subject.family)} (adapter {clean(subject.adapter)})"),
+            ("parameters", f"{subject.parameters:,}, {_percent(subject.coverage)} of them run"),
+            ("run as", f"{clean(subject.dtype)} on {clean(subject.device)}"),
+            *((f"assumed {clean(k)}", clean(v)) for k, v in subject.assumed.items()),
+            *(("note", clean(note)) for note in subject.notes),
+        ]
+        warnings = [] if self.complete else ["The audit is incomplete: what follows was measured."]
+        for error in self.errors:
+            stage = f" ({error['stage']})" if error.get("stage") else ""
+            warnings.append(clean(f"{error.get('code', '')}{stage}: {error.get('message', '')}"))
+        shown = ("horizon", "seed", "level")
+        footer = [f"{key} {clean(self.settings[key])}" for key in shown if key in self.settings]
+        if self.timing:
+            footer.append(f"{sum(self.timing.values()):.1f} s")
+        footer += [f"{clean(key)} {clean(value)}" for key, value in self.environment.items()]
+        return Document(
+            title=clean(subject.source),
+            facts=tuple(facts),
+            warnings=tuple(warnings),
+            sections=tuple(self.sections()),
+            findings=self.findings,
+            gates=self.gates,
+            footer=tuple(footer),
+        )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from memaudit.reports.notebook import notebook_html
+
+        return notebook_html(self)
+
+    def plot(self, *, queries: Sequence[str] | None = None) -> Figure:
+        """The report as a matplotlib figure, of these queries or of all; `savefig` writes it.
+
+        Needs the extra `memaudit[plot]`.
+        """
+        from memaudit.extras import needs
+
+        with needs("matplotlib", extra="plot"):
+            from memaudit.reports.drawing.figure import figure
+        return figure(self, queries=queries)
+
+    # Files
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON report: schema number first, then the version, then the fields."""
+        from memaudit import __version__
+
+        return {"schema": SCHEMA, "memaudit": __version__, **Record.to_dict(self)}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """The inverse of `to_dict`; refuses a schema that it does not know."""
+        from memaudit.report_files import check_schema, undamaged
+
+        check_schema(data)
+        with undamaged():
+            body = {k: v for k, v in data.items() if k not in ("schema", "memaudit", "results")}
+            raw = data.get("results")
+            if not isinstance(raw, dict):
+                raise TypeError("results is no object")
+            results = {name: _decoded(name, item) for name, item in raw.items()}
+            return replace(decode(cls, body), results=results)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the JSON report in one atomic step and give back its path."""
+        from memaudit.report_files import write_json
+
+        return write_json(self.to_dict(), path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a report that `save` wrote."""
+        from memaudit.report_files import read_json
+
+        return cls.from_dict(read_json(path))
+
+
+#: The metrics of an audit itself.
+FINDINGS = Metric("findings/*", better="less", help="how many of a level there are")
+COVERAGE = Metric("coverage", better="more", help="share of the parameters that were run")
+COMPLETE = Metric("complete", better="more", help="1, or 0 when the audit was cut short")
+PARAMETERS = Metric("parameters", help="how many the model has")
+OWN = (FINDINGS, COVERAGE, COMPLETE, PARAMETERS)
+
+
+def _folded(found: Iterable[Metric]) -> Iterator[Metric]:
+    """The numbers of the model that are made of those of its layers."""
+    groups: dict[str, list[Metric]] = {}
+    for metric in found:
+        if metric.over and metric.layer:
+            groups.setdefault(metric.name, []).append(metric)
+    for parts in groups.values():
+        known = {m.layer: m.value for m in reversed(parts) if m.value is not None}
+        if not known:
+            continue
+        fold = {"min": min, "max": max}[parts[0].over]
+        first = {m.layer: known[m.layer] for m in parts if m.layer in known}
+        holder = fold(first, key=first.__getitem__)
+        unknown = tuple(m.layer for m in parts if m.value is None)
+        yield replace(
+            parts[0], value=first[holder], layer="", holder=holder, unknown=unknown, beyond=None
+        )
+
+
+def _distinct(found: Iterable[Metric]) -> Iterator[Metric]:
+    taken: set[str] = set()
+    for metric in found:
+        key, count = metric.key, 2
+        if metric.value is not None:
+            while key in taken:
+                key, count = f"{metric.key} ({count})", count + 1
+            taken.add(key)
+        yield (
+            metric if key == metric.key else replace(metric, layer=f"{metric.layer} ({count - 1})")
+        )
+
+
+def _decoded(name: str, data: Any) -> Result:
+    """A result by the class of its probe, or as it is where that probe is not installed."""
+    from memaudit import registry
+
+    try:
+        kind = registry.load(registry.find("probes", name)).result
+    except MemauditError:
+        return UnreadResult(decode(dict[str, Any], data, f"results.{name}"))
+    return decode(kind, data, f"results.{name}")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def unknown_schema(schema: Any) -> SourceError:
+    """The error for a report that this version cannot read."""
+    return SourceError(
+        "E_UNSUPPORTED",
+        f"the report has schema {clean(schema)}, this memaudit reads schema {SCHEMA}",
+        hint="write it again with this version",
+    )

@@ -1,0 +1,198 @@
+"""What to show of a result, as plain data: no colours, no markup, no widths.
+
+A `Section` has a line for a summary, texts, tables and figures. Numbers in tables stay numbers until a
+writer prints them. A writer draws any section and knows no capability; the comparison of two reports
+pairs the rows of tables by their key columns and the series of figures by their names.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from memaudit.report import Finding, GateResult
+
+
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """A number that lies beyond how far was looked: more than `value`."""
+
+    value: float
+
+    def __str__(self) -> str:
+        return f"> {self.value:g}"
+
+
+#: What a cell of a table may hold; None is shown as "-".
+Cell = str | int | float | bool | Beyond | None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table; rows of two reports are paired by the key columns.
+
+    `format` is the specification of numbers, such as ".2e"; four significant digits without one.
+    `brief` columns stay when the table has little room. `better` is "more" or "less" where a change
+    is good or bad. `help` says what the column means, in a few words.
+    """
+
+    name: str
+    key: bool = False
+    format: str = ".4g"
+    brief: bool = True
+    better: str = ""
+    help: str = ""
+
+    def text(self, cell: Cell) -> str:
+        """A cell as it is printed."""
+        if cell is None:
+            return "-"
+        if isinstance(cell, bool):
+            return "yes" if cell else "no"
+        if isinstance(cell, Beyond):
+            return f"> {format(cell.value, self.format)}"
+        if isinstance(cell, int | float | np.number):
+            if math.isinf(cell):
+                return "infinite" if cell > 0 else "-infinite"
+            whole = isinstance(cell, int | np.integer)
+            return f"{cell:,}" if whole and self.format == ".4g" else format(cell, self.format)
+        return str(cell)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Columns and rows; `notes` explain the columns below the table."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    title: str = ""
+    notes: tuple[str, ...] = ()
+
+    def keys(self) -> list[tuple[Cell, ...]]:
+        """The cells of the key columns, row by row."""
+        places = [i for i, column in enumerate(self.columns) if column.key]
+        return [tuple(row[i] for i in places) for row in self.rows]
+
+    def texts(self) -> list[list[str]]:
+        """Every cell as it is printed, row by row."""
+        return [[c.text(v) for c, v in zip(self.columns, row, strict=True)] for row in self.rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """What is drawn along one side of a figure."""
+
+    label: str
+    log: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Line:
+    """A curve through points; `shown` False leaves it to the reader to switch it on."""
+
+    name: str
+    x: np.ndarray
+    y: np.ndarray
+    dashed: bool = False
+    shown: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Points:
+    """Points that no line joins, with a label each where there are any."""
+
+    name: str
+    x: np.ndarray
+    y: np.ndarray
+    labels: tuple[str, ...] = ()
+    shown: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Band:
+    """The area between two curves."""
+
+    name: str
+    x: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    shown: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A straight line across a figure, a span of x, or a circle around 0, with its label.
+
+    Exactly one of `x`, `y`, `span` and `radius` is given. `series` names the curve that it belongs to.
+    """
+
+    label: str
+    x: float | None = None
+    y: float | None = None
+    span: tuple[float, float] | None = None
+    radius: float | None = None
+    series: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Figure:
+    """A picture as data; `square` gives both axes one scale, as a complex plane needs."""
+
+    title: str
+    x: Axis
+    y: Axis
+    series: tuple[Line | Points | Band, ...]
+    marks: tuple[Mark, ...] = ()
+    caption: str = ""
+    square: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Section:
+    """What one result has to show.
+
+    `headline` is a sentence for the top of a report, `line` the one line of a summary. `text` are
+    paragraphs. `detail` sections are for a whole report only, never for a summary or a card.
+    """
+
+    title: str
+    line: str = ""
+    headline: str = ""
+    text: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    figures: tuple[Figure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Document:
+    """All that a writer for people draws, of a report, a comparison, a family or a retrofit.
+
+    `facts` are pairs of words about what was looked at, `warnings` stand above everything, `footer`
+    has the settings and versions, `command` repeats the work.
+    """
+
+    title: str
+    facts: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
+    sections: tuple[Section, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    gates: tuple[GateResult, ...] = ()
+    footer: tuple[str, ...] = ()
+    command: str = ""
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def headlines(self) -> list[str]:
+        """The sentences for the top, in the order of the sections."""
+        return [section.headline for section in self.sections if section.headline]
+
+
+def prefixed(sections: Iterable[Section], where: str) -> list[Section]:
+    """The same sections with the name of a part before their titles."""
+    return [replace(s, title=f"{where}: {s.title}") if where else s for s in sections]

@@ -1,0 +1,1 @@
+"""Eigenvalues of every recurrent layer: margins, time scales, predicted rates."""

@@ -1,0 +1,538 @@
+"""The eigenvalues of every recurrent layer's step, what follows from them, and what to say of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from memaudit.errors import clean
+from memaudit.records import Complexes, Record, Unbounded
+from memaudit.report import Finding, Metric, Result
+from memaudit.rules import Rule, rule
+from memaudit.sections import Axis, Column, Figure, Mark, Points, Section, Table
+
+if TYPE_CHECKING:
+    from memaudit.report import Report
+
+#: A report file keeps the slowest modes only: a Mamba of 130 M parameters has 590,000.
+MOST_STORED = 512
+#: How `at` begins where a whole recurrence was run until it came to rest without input.
+AT_REST = "rest: zero input"
+#: What `at` holds where it never came to rest.
+NOT_SETTLED = "not settled"
+
+MARGIN = Metric(
+    "margin", over="min", better="more", signed=True, help="smallest 1 - |eigenvalue| of a step"
+)
+TIME_SCALE = Metric("time_scale", over="max", help="steps in which the slowest mode falls to 1/e")
+LYAPUNOV = Metric(
+    "lyapunov", over="max", better="less", signed=True, help="largest Lyapunov exponent per step"
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class SpectrumPoint(Record):
+    """The spectrum at one operating point of a layer whose eigenvalues depend on the data.
+
+    `at` says which: "dt 50 %" is the median of the step size over the inputs. `eigenvalues` are
+    those of one step in discrete time. `margin` is the smallest 1 - |lambda|, negative beyond
+    the boundary; `time_scale` is -1 / log max |lambda| in steps, infinite on the boundary and
+    beyond it.
+    """
+
+    at: str
+    eigenvalues: Complexes
+    margin: float
+    time_scale: Unbounded
+
+    def __repr__(self) -> str:
+        scale = f"time scale {self.time_scale:.4g} steps"
+        return f"{type(self).__name__}(at {clean(self.at)}: {scale})"
+
+    @classmethod
+    def of(cls, at: str, eigenvalues: Any) -> Self:
+        """The point at which a step has these eigenvalues."""
+        values = _complex(eigenvalues)
+        return cls(at, values, margin(values), time_scale(values))
+
+    def stored(self) -> Self:
+        """Of many eigenvalues the slowest are kept."""
+        return replace(self, eigenvalues=slowest_modes(self.eigenvalues, MOST_STORED))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class LayerSpectrum(Record):
+    """The spectrum of one recurrent layer; `points` holds it at further operating points.
+
+    `parameterization` is the function that makes the eigenvalue from the raw weight, by its name
+    among the reparameterizations. `count` is how many eigenvalues there are; a report file keeps
+    the slowest ones only. `at`, `margin` and `time_scale` are those of `SpectrumPoint`.
+    `lyapunov` is the largest Lyapunov exponent per step along a trajectory, the mean rate at which
+    nearby states part (positive) or meet (negative), None when none was run; `lyapunov_interval`
+    spans two standard errors around it. `note` says what else there is to know.
+    """
+
+    layer: str
+    cell: str
+    parameterization: str
+    at: str
+    eigenvalues: Complexes
+    margin: float
+    time_scale: Unbounded
+    count: int
+    points: tuple[SpectrumPoint, ...] = ()
+    where: str = ""
+    lyapunov: float | None = None
+    lyapunov_interval: tuple[float, float] | None = None
+    note: str = ""
+
+    def __repr__(self) -> str:
+        form = clean(self.parameterization)
+        return (
+            f"LayerSpectrum({clean(self.layer)}: {self.count} modes, {form}, at {clean(self.at)} "
+            f"margin {self.margin:.3g}, time scale {self.time_scale:.4g} steps)"
+        )
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        layer: str,
+        cell: str,
+        parameterization: str,
+        at: str,
+        eigenvalues: Any,
+        points: tuple[SpectrumPoint, ...] = (),
+    ) -> Self:
+        """The spectrum of one layer from the eigenvalues of its step."""
+        values = _complex(eigenvalues)
+        return cls(
+            layer=layer,
+            cell=cell,
+            parameterization=parameterization,
+            at=at,
+            eigenvalues=values,
+            margin=margin(values),
+            time_scale=time_scale(values),
+            count=len(values),
+            points=points,
+        )
+
+    def stored(self) -> Self:
+        """Of many eigenvalues the slowest are kept."""
+        return replace(self, eigenvalues=slowest_modes(self.eigenvalues, MOST_STORED))
+
+    @property
+    def place(self) -> str:
+        """The layer, behind the part of a host that it stands in; a part of one layer once."""
+        if not self.where or self.layer == self.where or self.layer.startswith(f"{self.where}."):
+            return self.layer
+        return f"{self.where}.{self.layer}"
+
+    def slowest(self, *, silent: bool) -> tuple[float, float, str]:
+        """Time scale, margin and operating point of the slowest mode.
+
+        After the input has ended (`silent`) a recurrence that was seen to settle goes there. Where
+        the step depends on the data, zero input to a model is none at its layers.
+        """
+        rest = (self.time_scale, self.margin, self.at)
+        if silent and self.at.startswith(AT_REST):
+            return rest
+        points = [(point.time_scale, point.margin, point.at) for point in self.points]
+        return min(rest, *points, key=lambda one: one[1]) if points else rest
+
+
+#: How adapters make them.
+point, spectrum = SpectrumPoint.of, LayerSpectrum.of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prediction(Record):
+    """What the spectra of one place say about the memory curve of a query there.
+
+    `rate` is the smallest -log |lambda| of all its layers, of which `layer` is the slowest at `at`;
+    it is negative beyond the boundary. `measured` is the rate of the curve with its `interval`,
+    None when it is no exponential. `complete` is False where something else may hold a memory: a
+    layer without a spectrum, a recurrence that never came to rest, or one that reads time
+    backwards, to which the oldest input is the newest.
+    """
+
+    query: str
+    layer: str
+    at: str
+    rate: Unbounded
+    time_scale: Unbounded
+    measured: float | None
+    interval: tuple[float, float] | None
+    complete: bool
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpectrumResult(Result):
+    """Every recurrent layer's spectrum, and what the slowest modes predict for the curves.
+
+    `unread` names recurrences of which no eigenvalue was seen.
+    """
+
+    declared: ClassVar[tuple[Metric, ...]] = (MARGIN, TIME_SCALE, LYAPUNOV)
+    rules: ClassVar[tuple[Rule, ...]]
+    attribute: ClassVar[str] = "layers"
+    absent: ClassVar[tuple[LayerSpectrum, ...]] = ()
+
+    layers: tuple[LayerSpectrum, ...]
+    predictions: tuple[Prediction, ...] = ()
+    unread: tuple[str, ...] = ()
+
+    @classmethod
+    def joined(cls, parts: Mapping[str, Self]) -> Self:
+        own = parts.items()
+        return cls(
+            tuple(replace(item, where=part) for part, one in own for item in one.layers),
+            tuple(replace(item, where=part) for part, one in own for item in one.predictions),
+            tuple(dict.fromkeys(name for one in parts.values() for name in one.unread)),
+        )
+
+    def metrics(self) -> Iterator[Metric]:
+        for item in self.layers:
+            yield MARGIN.at(item.margin, layer=item.place)
+            yield TIME_SCALE.at(item.time_scale, layer=item.place)
+            yield LYAPUNOV.at(item.lyapunov, layer=item.place)
+        for name in self.unread:
+            yield from (metric.at(None, layer=name) for metric in self.declared)
+
+    def sections(self) -> Iterator[Section]:
+        if not self.layers:
+            return
+        worst = min(self.layers, key=lambda item: item.margin)
+        more = f", nearest to the edge of {len(self.layers)}" if len(self.layers) > 1 else ""
+        yield Section(
+            "Spectrum",
+            line=f"margin {worst.margin:.2e}, time scale {time_scale_text(worst)} "
+            f"({clean(worst.place)}{more})",
+            text=(
+                "Eigenvalues of one step of every recurrent layer. Inside the unit circle a mode "
+                "decays, on it it stays for ever, beyond it it grows; the margin is the distance "
+                "of the slowest mode.",
+                *self._notes(),
+            ),
+            tables=tuple(filter(None, (self._table(), self._predicted()))),
+            figures=(self._plane(),),
+        )
+
+    def _table(self) -> Table:
+        columns = (
+            Column("layer", key=True),
+            Column("cell"),
+            Column("form", help="the function that makes the eigenvalue from the stored weight"),
+            Column("modes"),
+            Column("margin", format=".2e", better="more", help="smallest 1 - |eigenvalue|"),
+            Column("time scale", help="steps in which the slowest mode falls to 1/e"),
+            Column("over data", brief=False, help="time scale at other operating points"),
+            Column("Lyapunov", format=".3g", brief=False, better="less"),
+        )
+        rows = tuple(
+            (
+                clean(s.place),
+                clean(s.cell, limit=60),
+                clean(s.parameterization, limit=60),
+                s.count,
+                s.margin,
+                s.time_scale,
+                _range(s),
+                s.lyapunov,
+            )
+            for s in self.layers
+        )
+        used = [i for i in range(len(columns)) if i < 6 or any(r[i] is not None for r in rows)]
+        return Table(
+            tuple(columns[i] for i in used), tuple(tuple(r[i] for i in used) for r in rows)
+        )
+
+    def _predicted(self) -> Table | None:
+        pairs = [item for item in self.predictions if item.measured is not None]
+        if not pairs:
+            return None
+        columns = (
+            Column("part", key=True),
+            Column("query", key=True),
+            Column("predicted rate"),
+            Column("measured rate"),
+            Column("interval"),
+            Column("slowest mode"),
+        )
+        rows = tuple(
+            (
+                clean(p.where),
+                clean(p.query),
+                p.rate,
+                p.measured,
+                None if p.interval is None else f"[{p.interval[0]:.4g}, {p.interval[1]:.4g}]",
+                clean(f"{p.layer}, {p.at.partition(',')[0]}"),
+            )
+            for p in pairs
+        )
+        start = 0 if any(p.where for p in pairs) else 1
+        title = "Rates predicted by the slowest mode, and measured"
+        return Table(columns[start:], tuple(row[start:] for row in rows), title=title)
+
+    def _plane(self) -> Figure:
+        worst = min(item.margin for item in self.layers)
+        return Figure(
+            title="Eigenvalues of one step",
+            x=Axis("Re"),
+            y=Axis("Im"),
+            series=tuple(
+                Points(clean(s.place), s.eigenvalues.real, s.eigenvalues.imag) for s in self.layers
+            ),
+            marks=(Mark("boundary", radius=1.0), Mark("slowest mode", radius=abs(1.0 - worst))),
+            caption="Solid: the unit circle, the boundary. Dashed: the slowest mode.",
+            square=True,
+        )
+
+    def _notes(self) -> Iterator[str]:
+        noted = [(clean(item.note), clean(item.place)) for item in self.layers if item.note]
+        for note, group in groupby(noted, key=lambda pair: pair[0]):
+            names = [name for _, name in group]
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            yield f"{names[0]}{more}: {note}"
+
+
+def margin(eigenvalues: np.ndarray) -> float:
+    """The distance of the slowest mode to the unit circle, min(1 - |lambda|)."""
+    return float(1.0 - np.abs(eigenvalues).max())
+
+
+def time_scale(eigenvalues: np.ndarray) -> float:
+    """Steps in which the slowest mode falls to 1/e: -1 / log max |lambda|."""
+    largest = float(np.abs(eigenvalues).max())
+    if largest >= 1.0:
+        return math.inf
+    return 0.0 if largest == 0.0 else -1.0 / math.log(largest)
+
+
+def time_scale_text(item: LayerSpectrum) -> str:
+    """The time scale of a spectrum in steps, in words."""
+    return "infinite" if math.isinf(item.time_scale) else f"{item.time_scale:.4g} steps"
+
+
+def slowest_modes(eigenvalues: np.ndarray, most: int) -> np.ndarray:
+    """The eigenvalues of largest modulus, in their order."""
+    flat = np.asarray(eigenvalues, dtype=np.complex128).ravel()
+    if len(flat) <= most:
+        return flat
+    return flat[np.sort(np.argsort(-np.abs(flat), kind="stable")[:most])]
+
+
+def _complex(eigenvalues: Any) -> np.ndarray:
+    """One flat array of complex numbers, from an array or a tensor on any device."""
+    if hasattr(eigenvalues, "detach"):
+        eigenvalues = eigenvalues.detach().cpu()
+        eigenvalues = eigenvalues if eigenvalues.is_complex() else eigenvalues.double()
+        eigenvalues = eigenvalues.numpy()
+    return np.asarray(eigenvalues, dtype=np.complex128).ravel()
+
+
+def _range(item: LayerSpectrum) -> str | None:
+    scales = sorted(point.time_scale for point in item.points)
+    ends = dict.fromkeys(f"{scale:.4g}" for scale in (*scales[:1], *scales[-1:]))
+    return " to ".join(ends).replace("inf", "infinite") or None
+
+
+# Rules
+
+#: Margins below this are an alarm: a step of training, or rounding to fewer digits, is as large.
+ALARM = 1e-4
+#: |lambda| beyond 1 by no more than this is on the boundary: it grows e-fold in a million steps.
+ROUNDING = 1e-6
+#: Stored as they are, or by functions that reach the boundary at a finite weight.
+REACHING = ("direct", "relu", "clip")
+#: Rates within this factor agree: several modes together fall slower than one at first.
+FACTOR = 2.0
+
+
+def _by_place(
+    report: Report, wanted: Callable[[LayerSpectrum], bool]
+) -> Iterator[tuple[str, list[LayerSpectrum]]]:
+    """The places with at least one spectrum of that sort, the smallest margin first."""
+    for where in dict.fromkeys(item.where for item in report.spectrum):
+        found = [item for item in report.spectrum if item.where == where and wanted(item)]
+        if found:
+            yield where, sorted(found, key=lambda item: item.margin)
+
+
+def _more(others: list[LayerSpectrum], what: str) -> str:
+    return f"; {len(others)} more recurrences {what}" if others else ""
+
+
+@rule("MA201", "near-boundary", "warning", needs=("spectrum",))
+def near_boundary(report: Report) -> Iterable[Finding]:
+    """An eigenvalue of one step of the recurrence has a modulus within 1e-4 of 1, or is exactly 1.
+
+    Its mode forgets only after ten thousand steps or never. A change of the weights of that size,
+    by a step of fine-tuning or by storing them in bfloat16 or int8, can carry the mode over the
+    boundary, behind which the state grows. Where the task needs a memory without end that is the
+    price. Otherwise fine-tune with a parameterization that keeps the modes inside, and keep these
+    weights in float32. Layers whose step depends on the data are judged at rest.
+    """
+    for where, items in _by_place(report, lambda item: -ROUNDING <= item.margin < ALARM):
+        nearest, *others = items
+        near = int((1.0 - np.abs(nearest.eigenvalues) < ALARM).sum())
+        which = "is on" if abs(nearest.margin) <= ROUNDING else f"has {nearest.margin:.2g} left to"
+        yield near_boundary.finding(
+            f"{nearest.layer} ({nearest.cell}, {nearest.at}) {which} the boundary: {near} of "
+            f"{nearest.count} modes within {ALARM:g}, time scale {time_scale_text(nearest)}"
+            + _more(others, "are as near"),
+            "keep these weights in float32, and fine-tune in a stable parameterization",
+            where=where,
+        )
+
+
+@rule("MA202", "beyond-boundary", "error", milder="warning", needs=("spectrum",))
+def beyond_boundary(report: Report) -> Iterable[Finding]:
+    """An eigenvalue of one step of the recurrence has a modulus above 1 by more than rounding.
+
+    In a linear layer that mode grows without end, and so does every error in it: on longer inputs
+    than it was trained on the model overflows. In a nonlinear cell it means that the state at rest
+    is unstable, which is a warning only: the nonlinearity may catch the state elsewhere, and the
+    measured curves tell whether it does. Train with a parameterization that keeps the modes inside,
+    or look for weights that were stored in too few digits. The report names the layer, the mode and
+    how fast it grows.
+    """
+    for where, items in _by_place(report, lambda item: item.margin < -ROUNDING):
+        nonlinear = [item for item in items if item.at.startswith(AT_REST)]
+        linear = [item for item in items if not item.at.startswith(AT_REST)]
+        if linear:
+            yield beyond_boundary.finding(
+                f"{_farthest(linear)}: the state grows without end",
+                "retrain or retrofit with a parameterization that keeps |lambda| below 1",
+                where=where,
+            )
+        if nonlinear:
+            yield beyond_boundary.finding(
+                f"{_farthest(nonlinear)}: the state does not stay where it rests",
+                "look at the measured curves and at the Lyapunov exponent",
+                where=where,
+                severity="warning",
+            )
+
+
+def _farthest(items: list[LayerSpectrum]) -> str:
+    farthest, *others = items
+    out = int((np.abs(farthest.eigenvalues) > 1.0 + ROUNDING).sum())
+    return (
+        f"{farthest.layer} ({farthest.cell}, {farthest.at}) has {out} of {farthest.count} modes "
+        f"beyond the boundary, the largest of modulus {1.0 - farthest.margin:.6g}"
+        + _more(others, "have such modes")
+    )
+
+
+@rule("MA203", "direct-parameterization", "note", needs=("spectrum",))
+def direct_parameterization(report: Report) -> Iterable[Finding]:
+    """The recurrent weights of these layers are stored directly, or through relu or clip.
+
+    With those a finite step of the weights reaches the boundary of stability. Nothing is wrong with
+    the model as it is. While it is trained on, nothing keeps its modes from crossing the boundary,
+    and by StableSSM the longer the memory, the smaller the steps must be. Other parameterizations,
+    such as exp or softplus of the weight, never reach it. Watch the margin while fine-tuning, or
+    take a smaller learning rate for these weights.
+    """
+    for where, items in _by_place(
+        report, lambda item: item.parameterization.partition(" (")[0] in REACHING
+    ):
+        forms = " and ".join(dict.fromkeys(item.parameterization for item in items))
+        count = f"{len(items)} recurrences are" if len(items) > 1 else f"{items[0].layer} is"
+        yield direct_parameterization.finding(
+            f"{count} parameterized by {forms}; nothing keeps the modes inside, and the smallest "
+            f"margin is {items[0].margin:.2g} ({items[0].layer})",
+            "watch the margin while fine-tuning, or take a smaller learning rate for them",
+            where=where,
+        )
+
+
+@rule("MA204", "spectrum-disagrees", "warning", needs=("spectrum",))
+def spectrum_disagrees(report: Report) -> Iterable[Finding]:
+    """A measured curve outlives the slowest mode of every recurrent layer.
+
+    By the eigenvalues at rest every mode of the recurrent layers is forgotten inside the window,
+    and yet a measured curve stays, grows, or falls more than twice as slowly as the slowest mode.
+    Eigenvalues describe a nonlinear model near its rest only: an input can carry the state to
+    another equilibrium, a cycle or a drift, as some starts do with the stable matrix of the inverse
+    approximation paper. A measured rate that is faster is no contradiction, because a mode need not
+    be visible in the answer. Believe the measurement for inputs of the size that was fed (--set
+    amplitudes=[1.0] for one size), and do not call this model stable on account of its spectrum.
+    """
+    if "spectrum" not in report:
+        return
+    places: dict[str, list[Prediction]] = {}
+    for item in report["spectrum"].predictions:
+        if item.complete and _outlives(item, _curve(report, item)):
+            places.setdefault(item.where, []).append(item)
+    not_causal = {a.where for a in report.assumptions if a.name == "causal" and a.holds is False}
+    for where, items in places.items():
+        if not_causal & {"", where}:
+            continue
+        slow = items[0]
+        measured = "; ".join(f"{i.query}: {_curve(report, i).decay.verdict}" for i in items)
+        yield spectrum_disagrees.finding(
+            f"the spectrum says decay, the measurement does not ({measured}; slowest mode: "
+            f"rate {slow.rate:.4g}, {slow.layer} at {slow.at})",
+            "believe the measurement for inputs of the size that was fed",
+            where=where,
+        )
+
+
+def _curve(report: Report, item: Prediction) -> Any:
+    curves = report.layers[item.where] if item.where else report.memory
+    return curves[item.query]
+
+
+def _outlives(item: Prediction, curve: Any) -> bool:
+    decay = curve.decay
+    if decay.kind == "exponential":
+        return decay.rate is not None and FACTOR * decay.rate < item.rate < math.inf
+    # A plateau below epsilon of the maximum is no memory, and a slow mode looks like a plateau.
+    last = int(curve.lags[-1]) if len(curve.lags) else 0
+    inside = item.time_scale * -math.log(curve.epsilon) <= last
+    stays = decay.kind == "persistent" and curve.horizon is None
+    return inside and (stays or decay.kind == "growing")
+
+
+@rule("MA207", "chaotic", "warning", needs=("spectrum",))
+def chaotic(report: Report) -> Iterable[Finding]:
+    """Along a trajectory under ordinary inputs two states that differ by a little move apart.
+
+    They do so by the factor exp(exponent) a step on average, and the whole interval of that
+    exponent lies above zero. Such a model does not forget where it came from, yet nothing can be
+    read back from it: rounding in the last digit, another batch size or another machine changes its
+    answers after a while. Recurrent weights with too large a gain do this. Train with a smaller
+    gain or a penalty on the exponent, and trust no memory curve beyond a few multiples of one over
+    the exponent.
+    """
+
+    def parts(item: LayerSpectrum) -> bool:
+        return item.lyapunov_interval is not None and item.lyapunov_interval[0] > 0.0
+
+    for where, items in _by_place(report, parts):
+        worst = max(items, key=lambda item: item.lyapunov or 0.0)
+        low, high = worst.lyapunov_interval or (0.0, 0.0)
+        yield chaotic.finding(
+            f"nearby states of {worst.layer} part along a trajectory: Lyapunov exponent "
+            f"{worst.lyapunov:.3g} [{low:.4g}, {high:.4g}] a step",
+            "train with a smaller recurrent gain; compare answers on two machines",
+            where=where,
+        )
+
+
+SpectrumResult.rules = (
+    near_boundary,
+    beyond_boundary,
+    direct_parameterization,
+    spectrum_disagrees,
+    chaotic,
+)

@@ -1,0 +1,1 @@
+"""How much answers change when weights move: E(beta) and stability radii."""
