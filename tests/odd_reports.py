@@ -15,12 +15,12 @@ from memaudit import registry
 from memaudit.cards import eval_results
 from memaudit.comparing import compare
 from memaudit.errors import MemauditError
+from memaudit.report import Report
 from memaudit.reports.diff import diff_text
 from memaudit.reports.diff_html import diff_html
 from memaudit.reports.notebook import notebook_html
 from memaudit.reports.overview import one_line, overview
 from memaudit.reports.plain_text import plain_text
-from memaudit.report import Report
 from memaudit.testing import sample_reports
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import pytest
 
 from memaudit.comparing import compare
 from memaudit.reports.diff_html import diff_html
-from tests.reports.handmade import LAGS, curve
+from tests.handmade import LAGS, curve
 from tests.reports.handmade_page import everything
 
 

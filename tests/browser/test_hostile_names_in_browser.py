@@ -9,7 +9,7 @@ from memaudit.comparing import compare
 from memaudit.reports.diff_html import diff_html
 from memaudit.reports.html_page import HtmlPage
 from memaudit.testing.report_format import NAMES, everywhere
-from tests.reports.handmade import LAGS, curve, report
+from tests.handmade import LAGS, curve, report
 from tests.reports.handmade_page import everything, modes
 
 EVIL = (

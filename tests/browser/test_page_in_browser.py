@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memaudit.reports.html_page import HtmlPage
-from tests.reports.handmade import report
+from tests.handmade import report
 from tests.reports.handmade_page import LAYERS, everything
 
 OVERVIEW, FIRST = 0, 1

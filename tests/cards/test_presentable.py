@@ -8,11 +8,11 @@ import pytest
 
 from memaudit.cards import eval_results
 from memaudit.cards.presentable import presentable, without_paths
-from memaudit.reports.markdown import Markdown
 from memaudit.memory.result import Assumption
 from memaudit.report import Finding
+from memaudit.reports.markdown import Markdown
 from memaudit.testing import sample_reports
-from tests.reports.handmade import curve, identity, report
+from tests.handmade import curve, identity, report
 
 
 @pytest.mark.parametrize(

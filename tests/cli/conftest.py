@@ -10,7 +10,7 @@ import pytest
 import memaudit
 from memaudit.cli import main
 from tests.cli.played import Interrupted, Stage
-from tests.reports.handmade import curve, identity, report
+from tests.handmade import curve, identity, report
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from memaudit.findings.judge import judge
 from memaudit.report import Report
-from tests.reports.handmade import curve, report
+from tests.handmade import curve, report
 
 
 class Interrupted(KeyboardInterrupt):

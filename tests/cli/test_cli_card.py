@@ -12,11 +12,11 @@ import yaml
 from memaudit import faults
 from memaudit.cards import BEGIN, END
 from memaudit.errors import SourceError
-from memaudit.reports.terminal import Terminal
 from memaudit.report import Report
+from memaudit.reports.terminal import Terminal
 from tests.cli.played import Interrupted, one_line
 from tests.cli.test_cli_diff import WRONG, places, sample
-from tests.reports.handmade import curve, identity, report
+from tests.handmade import curve, identity, report
 from tests.reports.handmade_family import family_report, member
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from memaudit.reports.markdown import Markdown
 from tests.cli.played import one_line
-from tests.reports.handmade import of_kind, report
+from tests.handmade import of_kind, report
 
 
 def test_a_section_for_a_model_card_goes_to_its_file(run, stage, tmp_path):

@@ -12,7 +12,7 @@ from memaudit.report import Finding, GateResult, Report
 from memaudit.testing.moved_samples import stability
 from tests.cli.played import one_line
 from tests.findings.spectral_evidence import modes
-from tests.reports.handmade import LAGS, curve, power_law, report
+from tests.handmade import LAGS, curve, power_law, report
 
 
 def model() -> Report:

@@ -8,7 +8,7 @@ import pytest
 from memaudit.cli import main
 from memaudit.reports.html_page import HtmlPage
 from tests.cli.played import one_line
-from tests.reports.handmade import LAGS, curve, report
+from tests.handmade import LAGS, curve, report
 
 
 @pytest.fixture

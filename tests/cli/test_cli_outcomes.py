@@ -14,7 +14,7 @@ from memaudit.cli import main, targets
 from memaudit.errors import MachineError, SourceError
 from memaudit.report import Report
 from tests.cli.played import Interrupted, one_line
-from tests.reports.handmade import curve, of_kind, power_law, report
+from tests.handmade import curve, of_kind, power_law, report
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.played import one_line
 from tests.findings.spectral_evidence import modes
-from tests.reports.handmade import curve, report
+from tests.handmade import curve, report
 
 
 def layer(name: str, slowest: float):

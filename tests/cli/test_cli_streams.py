@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a POSIX s
 PLAYED = """
 import sys, types
 from tests.cli.played import Interrupted, Stage
-from tests.reports.handmade import of_kind, report
+from tests.handmade import of_kind, report
 stage = Stage()
 stage.answer = report(of_kind("persistent"))
 module = types.ModuleType("memaudit.audit")

@@ -9,14 +9,12 @@ import pytest
 
 from memaudit.catalog import BUILT_IN
 from memaudit.memory.result import Decay, Status
-from memaudit.report import Identity, Report
-from memaudit.recall.result import Recall
-from memaudit.report import Recurrence
-from memaudit.recall.result import Decoding
+from memaudit.recall.result import Decoding, Recall
+from memaudit.report import Identity, Recurrence, Report
 from memaudit.testing.moved_samples import gradients, precision, stability
 from tests.cli.played import one_line
 from tests.findings.spectral_evidence import modes
-from tests.reports.handmade import (
+from tests.handmade import (
     LAGS,
     assumption,
     curve,

@@ -11,7 +11,7 @@ from memaudit.reports.overview import one_line, overview
 from memaudit.reports.plain_text import plain_text
 from memaudit.reports.terminal import Terminal
 from tests.cli.played import one_line as line_of
-from tests.reports.handmade import curve, of_kind, report
+from tests.handmade import curve, of_kind, report
 
 
 def test_a_scan_prints_a_summary_of_80_columns_where_nobody_tells_the_width(run, monkeypatch):

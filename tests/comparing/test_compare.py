@@ -15,7 +15,7 @@ from memaudit.report import Finding, Report
 from memaudit.stability.result import Stability
 from memaudit.testing.moved_samples import gradients, precision, stability
 from tests.findings.spectral_evidence import modes
-from tests.reports.handmade import (
+from tests.handmade import (
     LAGS,
     assumption,
     curve,

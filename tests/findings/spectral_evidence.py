@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from memaudit.spectrum.result import point, spectrum
 from memaudit.memory.result import Decay
 from memaudit.spectrum.result import LayerSpectrum as Spectrum
-from tests.reports.handmade import curve, of_kind, report
+from memaudit.spectrum.result import point, spectrum
+from tests.handmade import curve, of_kind, report
 
 REST = "rest: zero input, settled after 512 steps"
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from memaudit.findings.judge import judge
 from memaudit.memory.result import Decay
-from tests.reports.handmade import LAGS, curve, power_law, report
+from tests.handmade import LAGS, curve, power_law, report
 
 
 def test_a_power_law_is_not_extrapolated_beyond_sixteen_windows():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memaudit.findings.judge import judge
-from tests.reports.handmade import curve, linear_layer, report
+from tests.handmade import curve, linear_layer, report
 
 
 @pytest.mark.parametrize("deviation", [None, 0.0, 1e-6])

@@ -10,7 +10,7 @@ from memaudit.findings.crossings_shift_left import CrossingsShiftLeft
 from memaudit.findings.judge_family import judge_family
 from memaudit.findings.weight_growth import WeightGrowth
 from memaudit.testing import check_rule
-from tests.reports.handmade import curve, report
+from tests.handmade import curve, report
 from tests.reports.handmade_family import family_report, member, stable, unstable
 
 

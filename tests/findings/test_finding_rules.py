@@ -9,11 +9,11 @@ import pytest
 
 from memaudit import registry
 from memaudit.findings.judge import judge
-from memaudit.report import SEVERITIES
 from memaudit.memory.result import Decay, Status
+from memaudit.report import SEVERITIES
 from memaudit.testing.moved_samples import gradients, precision
 from tests.findings.spectral_evidence import SPECTRAL
-from tests.reports.handmade import (
+from tests.handmade import (
     LAGS,
     assumption,
     curve,

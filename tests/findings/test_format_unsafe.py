@@ -10,8 +10,8 @@ import pytest
 import memaudit
 from memaudit.findings.format_unsafe import FormatUnsafe
 from memaudit.precision.result import Precision, RoundedLayer, RoundedMemory, Rounding
+from tests.handmade import report
 from tests.probes.rounded_models import Diagonal
-from tests.reports.handmade import report
 
 CALM = RoundedLayer("cell", 0.01, 0.012, 0, 0.002)
 MOVED = RoundedLayer("cell", 0.001, 0.0, 1, 0.001)

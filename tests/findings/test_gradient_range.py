@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from memaudit.findings.gradient_range import GradientRange
 from memaudit.testing import check_rule
+from tests.handmade import curve, report
 from tests.reports.gradients import form, gradient
-from tests.reports.handmade import curve, report
 
 
 def found(**changes):

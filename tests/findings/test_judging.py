@@ -7,7 +7,7 @@ import numpy as np
 from memaudit import registry
 from memaudit.findings.judge import judge
 from memaudit.memory.result import Decay, Status
-from tests.reports.handmade import (
+from tests.handmade import (
     of_kind,
     report,
 )

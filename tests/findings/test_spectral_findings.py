@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import pytest
-
 from memaudit.findings.beyond_boundary import BeyondBoundary
 from memaudit.findings.chaotic import Chaotic
 from memaudit.findings.direct_parameterization import DirectParameterization
 from memaudit.findings.near_boundary import NearBoundary
 from memaudit.findings.spectrum_disagrees import SpectrumDisagrees
+
 from memaudit.memory.result import Decay
 from memaudit.report import Recurrence, Report
 from memaudit.testing import check_rule
 from tests.findings.spectral_evidence import SLOW, SPECTRAL, cell, modes
-from tests.reports.handmade import assumption, curve, identity, of_kind, report
+from tests.handmade import assumption, curve, identity, of_kind, report
 
 RULES = [NearBoundary, BeyondBoundary, DirectParameterization, SpectrumDisagrees, Chaotic]
 BY_CODE = {rule.code: rule for rule in RULES}

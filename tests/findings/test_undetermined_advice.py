@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from memaudit.findings.judge import judge
-from memaudit.spectrum.result import spectrum
 from memaudit.memory.result import Decay
-from tests.reports.handmade import curve, report
+from memaudit.spectrum.result import spectrum
+from tests.handmade import curve, report
 
 
 def advice(scale: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memaudit.findings.judge import judge
 from tests.findings.test_finding_rules import silent
-from tests.reports.handmade import curve, identity, of_kind, report
+from tests.handmade import curve, identity, of_kind, report
 
 
 def test_a_head_that_was_not_run_is_worth_a_note_only():

@@ -12,18 +12,18 @@ import torch
 
 import memaudit
 from memaudit.findings.judge import judge
+from memaudit.memory.result import Decay, Status
 from memaudit.metrics import METRICS, PREFIX, described, measured, spoken, whole_holders
 from memaudit.metrics.names import INNER
+from memaudit.report import Finding
 from memaudit.reports.html_page import HtmlPage
 from memaudit.reports.markdown import Markdown
 from memaudit.reports.overview import one_line
-from memaudit.memory.result import Decay, Status
-from memaudit.report import Finding
 from memaudit.testing import sample_reports
 from memaudit.testing.moved_samples import gradients, precision, stability
 from memaudit.training.reading import Reading
 from tests.findings.spectral_evidence import modes
-from tests.reports.handmade import LAGS, assumption, curve, of_kind, power_law, report
+from tests.handmade import LAGS, assumption, curve, of_kind, power_law, report
 
 README = Path(__file__).parents[2] / "README.md"
 #: Numbers that every report has.

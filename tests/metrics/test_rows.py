@@ -9,7 +9,7 @@ import pytest
 
 from memaudit.report import Recurrence
 from tests.findings.spectral_evidence import cell
-from tests.reports.handmade import curve, identity, report
+from tests.handmade import curve, identity, report
 
 
 def test_a_layer_has_the_recurrences_inside_of_it_in_their_order():

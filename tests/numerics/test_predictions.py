@@ -7,11 +7,11 @@ import time
 from dataclasses import replace
 
 import pytest
-
 from memaudit.numerics.predictions import predictions
+
 from memaudit.report import Recurrence
 from tests.findings.spectral_evidence import cell, modes
-from tests.reports.handmade import curve, identity, of_kind, report
+from tests.handmade import curve, identity, of_kind, report
 
 
 def test_a_curve_stands_beside_the_slowest_mode_of_all_layers():

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from memaudit.spectrum.result import point, spectrum
 from memaudit.report import Report
+from memaudit.spectrum.result import MOST_STORED, point, spectrum
 from memaudit.spectrum.result import LayerSpectrum as Spectrum
-from memaudit.spectrum.result import MOST_STORED
-from tests.reports.handmade import curve, report
+from tests.handmade import curve, report
 
 
 def made(eigenvalues, **changes) -> Spectrum:

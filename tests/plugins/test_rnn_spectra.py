@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from memaudit.numerics.predictions import predictions
 from safetensors.torch import load_file
 
 import memaudit
 from memaudit.contracts import Setting
-from memaudit.numerics.predictions import predictions
 from memaudit.spectrum.probe import Spectrum
 from memaudit.testing.dynamics import check_dynamics
 from tests.plugins.recorded_answers import recorded_modes

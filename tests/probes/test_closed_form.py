@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from memaudit.contracts import Setting
+from memaudit.memory.result import Status
 from memaudit.probes import linear_trial
 from memaudit.probes.closed_form import ClosedForm
 from memaudit.report import Report
-from memaudit.memory.result import Status
 from tests.linear_parts import (
     BankPart,
     Host,

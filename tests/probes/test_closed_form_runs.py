@@ -11,11 +11,11 @@ import torch
 
 import memaudit
 from memaudit.contracts import Setting
+from memaudit.memory.result import Status
 from memaudit.numerics import closed_form as forms
 from memaudit.probes import linear_trial
 from memaudit.probes.closed_form import ClosedForm
 from memaudit.report import Report
-from memaudit.memory.result import Status
 from memaudit.testing import check_probe
 from tests.linear_parts import BankPart, GivenPart, Host, MatrixPart, rotation, scalar
 from tests.probes.test_closed_form import ROUNDING, looked_at

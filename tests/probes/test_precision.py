@@ -24,8 +24,8 @@ from memaudit.probes.rounded_weights import (
     RoundedWeights,
 )
 from memaudit.report import Report
+from tests.handmade import curve, identity
 from tests.probes.rounded_models import Averaging, Diagonal, Mute, Saturating
-from tests.reports.handmade import curve, identity
 
 SHORT = Setting(horizon=64)
 

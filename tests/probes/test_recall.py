@@ -12,13 +12,13 @@ from torch import nn
 import memaudit
 from memaudit.contracts import AbstractSubject, Setting
 from memaudit.errors import ArgumentError
+from memaudit.memory.result import Status
 from memaudit.numerics.linear import Modal
 from memaudit.numerics.recall import roots_of_unity
 from memaudit.numerics.signals import seeded
 from memaudit.probes.decoding_trial import leading
 from memaudit.probes.recall import Recall
 from memaudit.report import Identity, Report
-from memaudit.memory.result import Status
 from memaudit.testing import check_probe
 from memaudit_ssm.layers import LRU, S4D, S5
 from memaudit_ssm.opening.parts import SystemPart

@@ -10,11 +10,11 @@ from torch import nn
 import memaudit
 from memaudit.contracts import Setting
 from memaudit.errors import ArgumentError
+from memaudit.memory.result import Status
 from memaudit.numerics.linear import Modal
 from memaudit.numerics.signals import seeded
 from memaudit.probes.decoding_trial import DecodingTrial, Listening
 from memaudit.probes.recall import Recall
-from memaudit.memory.result import Status
 from memaudit_ssm.layers import LRU, S4
 from memaudit_ssm.opening.parts import SystemPart
 from tests.linear_parts import Host

@@ -8,7 +8,7 @@ import numpy as np
 
 from memaudit.families.audit import judged
 from memaudit.families.result import FamilyMember, FamilyReport
-from tests.reports.handmade import identity
+from tests.handmade import identity
 
 BETAS = 1e-3 * 2.0 ** np.arange(11)
 

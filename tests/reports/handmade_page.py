@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from memaudit.spectrum.result import spectrum
+from memaudit.memory.result import Status
 from memaudit.recall.result import Decoding, Recall
 from memaudit.report import Finding, Report
-from memaudit.memory.result import Status
+from memaudit.spectrum.result import spectrum
 from memaudit.testing.moved_samples import gradients, precision, stability
-from tests.reports.handmade import LAGS, assumption, curve, linear_layer, of_kind, power_law, report
+from tests.handmade import LAGS, assumption, curve, linear_layer, of_kind, power_law, report
 
 LAYERS = 24
 MESSAGE = "the memory grows"

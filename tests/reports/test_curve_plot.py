@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memaudit.reports.curve_plot import floor_is_drawn, plot
-from tests.reports.handmade import curve, of_kind
+from tests.handmade import curve, of_kind
 
 STRAIGHT = """\
  1e+00|*

@@ -10,14 +10,14 @@ from rich.console import Console
 
 from memaudit.comparing import compare
 from memaudit.findings.judge import judge
+from memaudit.memory.result import Status
+from memaudit.report import Finding, Report
 from memaudit.reports.diff import diff_page, diff_text
 from memaudit.reports.diff_html import diff_html
 from memaudit.reports.diff_verdict import verdict_line
-from memaudit.report import Finding, Report
-from memaudit.memory.result import Status
 from memaudit.testing.moved_samples import gradients, precision, stability
 from tests.findings.spectral_evidence import modes
-from tests.reports.handmade import curve, identity, of_kind, power_law, report
+from tests.handmade import curve, identity, of_kind, power_law, report
 from tests.reports.test_recall_table import sample as recall
 
 LAYERS = tuple(modes(0.5 + 0.01 * k, layer=f"layers.{k}") for k in range(13))

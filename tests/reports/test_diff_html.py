@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 
 from memaudit.comparing import compare
+from memaudit.report import GateResult
 from memaudit.reports.diff_html import diff_html
 from memaudit.reports.page.detail import MOST_BYTES
-from memaudit.report import GateResult
-from tests.reports.handmade import LAGS, curve, linear_layer, report
+from tests.handmade import LAGS, curve, linear_layer, report
 from tests.reports.handmade_page import modes
 
 BEFORE, AFTER = report(curve()), report(curve(horizon=69))

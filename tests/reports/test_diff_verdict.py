@@ -12,15 +12,15 @@ import pytest
 
 from memaudit.cli import main
 from memaudit.comparing import compare
+from memaudit.memory.result import Decay, Status
 from memaudit.metrics import measured
+from memaudit.report import Finding, Report
 from memaudit.reports.diff import OTHER_MODEL, diff_text
 from memaudit.reports.diff_html import diff_html
 from memaudit.reports.diff_table import factor, shift
 from memaudit.reports.diff_verdict import verdict_line
-from memaudit.memory.result import Decay, Status
-from memaudit.report import Finding, Report
 from tests.findings.spectral_evidence import modes
-from tests.reports.handmade import LAGS, curve, identity, power_law, report
+from tests.handmade import LAGS, curve, identity, power_law, report
 
 FAST = curve(
     values=np.exp(-0.3 * LAGS),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memaudit.spectrum.result import spectrum
 from memaudit.reports.facts import facts
+from memaudit.spectrum.result import spectrum
 from memaudit.testing import sample_reports
+from tests.handmade import assumption, curve, identity, linear_layer, power_law, report
 from tests.reports.drawing.test_figure import recall
-from tests.reports.handmade import assumption, curve, identity, linear_layer, power_law, report
 
 
 def modes(layer: str, slowest: float):

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from memaudit.errors import SourceError
+from memaudit.families.result import FamilyReport
+from memaudit.report import Report
 from memaudit.reports.error_plot import HEIGHT, ErrorPlot, error_plot
 from memaudit.reports.family_page import family_text
-from memaudit.report import Report
-from memaudit.families.result import FamilyReport
-from tests.reports.handmade import identity
+from tests.handmade import identity
 from tests.reports.handmade_family import family_report, member, stable, unstable
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from memaudit.errors import MemauditError
 from memaudit.metrics.rows import COLUMNS, QUERY_COLUMNS
-from memaudit.spectrum.result import spectrum
 from memaudit.report import Recurrence
+from memaudit.spectrum.result import spectrum
 from memaudit.testing import sample_reports
-from tests.reports.handmade import curve, identity, power_law, report
+from tests.handmade import curve, identity, power_law, report
 from tests.reports.test_recall_table import sample as recall
 
 

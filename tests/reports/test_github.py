@@ -9,7 +9,7 @@ import pytest
 
 from memaudit.findings.judge import judge
 from memaudit.reports.github import Github, annotation
-from tests.reports.handmade import curve, identity, report
+from tests.handmade import curve, identity, report
 from tests.reports.samples_told import cut_short, told
 
 VERDICT = (

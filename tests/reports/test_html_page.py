@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from memaudit.data import page_file
-from memaudit.spectrum.result import spectrum
+from memaudit.gradient.result import Gradient
 from memaudit.reports.html_page import HtmlPage
 from memaudit.reports.page.detail import MOST_BYTES
 from memaudit.reports.page.document import THINNED
 from memaudit.reports.page.fitting import TOO_LARGE
-from memaudit.gradient.result import Gradient
-from tests.reports.handmade import curve, identity, power_law, report
+from memaudit.spectrum.result import spectrum
+from tests.handmade import curve, identity, power_law, report
 from tests.reports.handmade_page import LAYERS, MESSAGE, everything, modes
 
 #: Apache ECharts 6.1.0, dist/echarts.common.min.js of the npm package, unchanged.

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from memaudit import registry
-from memaudit.reports.json_file import JsonFile
 from memaudit.report import Report
-from tests.reports.handmade import curve, power_law, report
+from memaudit.reports.json_file import JsonFile
+from tests.handmade import curve, power_law, report
 
 
 def test_the_text_is_what_save_writes(tmp_path):

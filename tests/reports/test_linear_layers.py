@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from memaudit.reports.terminal import Terminal
 from memaudit.memory.result import Decay, Status
-from tests.reports.handmade import LAGS, curve, linear_layer, report
+from memaudit.reports.terminal import Terminal
+from tests.handmade import LAGS, curve, linear_layer, report
 
 POWER = Decay("polynomial", exponent=0.5, window=(8, 512))
 GROWING = Decay("growing", rate=-3.4, window=(1, 200))

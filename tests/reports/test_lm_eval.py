@@ -11,7 +11,7 @@ from memaudit.reports.lm_eval import LmEval
 from memaudit.testing import sample_reports
 from memaudit.testing.moved_samples import precision
 from tests.findings.spectral_evidence import modes
-from tests.reports.handmade import curve, identity, power_law, report
+from tests.handmade import curve, identity, power_law, report
 from tests.reports.samples_told import told
 
 KEYS = [

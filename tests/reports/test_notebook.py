@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memaudit.testing.report_format import HOSTILE, everywhere
-from tests.reports.handmade import curve, of_kind, power_law, report
+from tests.handmade import curve, of_kind, power_law, report
 from tests.reports.handmade_page import everything
 
 

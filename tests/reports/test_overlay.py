@@ -8,7 +8,7 @@ import pytest
 from memaudit.reports.curve_plot import Scale
 from memaudit.reports.lag_axis import lag_axis, ticks
 from memaudit.reports.overlay import Line, floor, heard, letters, overlay
-from tests.reports.handmade import curve, of_kind, power_law
+from tests.handmade import curve, of_kind, power_law
 
 
 def drawn(*curves, **size) -> list[str]:

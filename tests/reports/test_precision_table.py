@@ -8,8 +8,8 @@ from io import StringIO
 
 from rich.console import Console
 
-from memaudit.reports.precision_table import precision_lines, precision_table
 from memaudit.precision.result import Precision, RoundedLayer, RoundedMemory, Rounding
+from memaudit.reports.precision_table import precision_lines, precision_table
 
 EXPECTED = """\
 format    max-abs   spectral  error   margin      horizon  verdict

@@ -6,7 +6,7 @@ import re
 
 from memaudit.reports.terminal import Terminal
 from tests.findings.spectral_evidence import cell, modes
-from tests.reports.handmade import curve, identity, of_kind, report
+from tests.handmade import curve, identity, of_kind, report
 
 
 def shown(made) -> str:

@@ -9,12 +9,12 @@ from io import StringIO
 import numpy as np
 from rich.console import Console
 
-from memaudit.reports.recall_table import recall_block, recall_lines, states_table
-from memaudit.reports.terminal import Terminal
+from memaudit.memory.result import Status
 from memaudit.recall.result import Decoding, LinearRecall, Recall, StateRecall
 from memaudit.report import Report
-from memaudit.memory.result import Status
-from tests.reports.handmade import identity
+from memaudit.reports.recall_table import recall_block, recall_lines, states_table
+from memaudit.reports.terminal import Terminal
+from tests.handmade import identity
 
 EXPECTED = """\
 Recall

@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 
 from memaudit.findings.judge import judge
+from memaudit.memory.result import Decay, Status
 from memaudit.numerics.sight import Sight, sight
 from memaudit.reports.terminal import Terminal
-from memaudit.memory.result import Decay, Status
-from tests.reports.handmade import assumption, curve, identity, of_kind, power_law, report
+from tests.handmade import assumption, curve, identity, of_kind, power_law, report
 
 QUERIES = ("heaviside", "impulse", "reversed")
 EXPECTED = Path(__file__).parent / "terminal_report.txt"

@@ -29,8 +29,8 @@ from memaudit.students import RecurrentStudent
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from memaudit.memory.result import Curve
     from memaudit.families.result import FamilyReport
+    from memaudit.memory.result import Curve
 
 #: W = SPREAD · G / sqrt(m) - shift · I has its rightmost eigenvalue at about SPREAD - shift.
 STATES, SPREAD = 256, 0.5

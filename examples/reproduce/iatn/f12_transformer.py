@@ -13,8 +13,8 @@ from torch import Tensor, nn
 import memaudit
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
-from memaudit.memory.result import Curve
 from memaudit.families.result import FamilyReport
+from memaudit.memory.result import Curve
 from memaudit.students import RecurrentStudent, fit
 
 Tick = Callable[[], None]

@@ -14,12 +14,11 @@ from examples.reproduce.drawing import lines, panels
 from examples.reproduce.iatn.f01_linear_stability import BETAS, SIZES
 from examples.reproduce.iatn.f12_transformer import RandomTransformer
 from examples.reproduce.row import Effort, Number, Outcome, Row
+from memaudit.families.result import Crossing, FamilyReport
+from memaudit.memory.result import Curve
 from memaudit.reparam import AbstractReparam
 from memaudit.reparams.forms import forms
 from memaudit.reparams.inverse import Inverse
-from memaudit.memory.result import Curve
-from memaudit.families.result import FamilyReport
-from memaudit.families.result import Crossing
 from memaudit.students import DiagonalStudent, fit, fitted
 
 TARGET, STEPS, LAGS = "poly:1.1", 400, 512

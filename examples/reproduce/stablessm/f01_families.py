@@ -14,8 +14,8 @@ from torch import nn
 import memaudit
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
-from memaudit.numerics.signals import seeded
 from memaudit.families.result import FamilyReport
+from memaudit.numerics.signals import seeded
 from memaudit.students import DiagonalStudent, fit
 from memaudit_ssm import S4
 

@@ -13,8 +13,8 @@ from torch import Tensor
 import memaudit
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
-from memaudit.numerics.linear import Dense
 from memaudit.memory.result import Curve
+from memaudit.numerics.linear import Dense
 
 INNER, OUTER, INSTANCES = 5, 6, 10
 STEP, LAGS = 0.05, 2048

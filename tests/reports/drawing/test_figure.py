@@ -11,12 +11,12 @@ import pytest
 from matplotlib.figure import Figure
 
 from memaudit.errors import ArgumentError, MemauditError
-from memaudit.spectrum.result import spectrum
-from memaudit.recall.result import Decoding, Recall
 from memaudit.memory.result import Status
+from memaudit.recall.result import Decoding, Recall
+from memaudit.spectrum.result import spectrum
 from memaudit.testing import sample_reports
 from memaudit.testing.report_format import NAMES, everywhere
-from tests.reports.handmade import curve, of_kind, power_law, report
+from tests.handmade import curve, of_kind, power_law, report
 
 
 def recall() -> Recall:
@@ -145,7 +145,7 @@ def test_hostile_names_are_plain_text(name):
 
 def test_neither_pyplot_nor_a_window_is_touched():
     code = (
-        "import sys; from tests.reports.handmade import curve, report; report(curve()).plot(); "
+        "import sys; from tests.handmade import curve, report; report(curve()).plot(); "
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

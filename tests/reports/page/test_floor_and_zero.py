@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 
+from memaudit.report import GateResult
 from memaudit.reports.notebook import notebook_html
 from memaudit.reports.page.detail import DETAILS
 from memaudit.reports.page.judged import gates_told
@@ -14,8 +15,7 @@ from memaudit.reports.page.layers import layers_section
 from memaudit.reports.page.memory import memory_section, panel
 from memaudit.reports.page.sparkline import HEIGHT, WIDTH, sparkline
 from memaudit.reports.page.spectrum import spectrum_section
-from memaudit.report import GateResult
-from tests.reports.handmade import LAGS, curve, of_kind, report
+from tests.handmade import LAGS, curve, of_kind, report
 from tests.reports.handmade_page import everything, modes
 
 FINE = DETAILS[0]

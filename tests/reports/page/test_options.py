@@ -16,7 +16,7 @@ from memaudit.reports.page.detail import DETAILS, spread
 from memaudit.reports.page.figure import unique
 from memaudit.reports.page.memory import panel
 from memaudit.reports.page.stability import stability_section
-from tests.reports.handmade import LAGS, curve, of_kind, power_law
+from tests.handmade import LAGS, curve, of_kind, power_law
 from tests.reports.handmade_page import everything
 
 FINE = DETAILS[0]

@@ -11,7 +11,7 @@ from memaudit.reports.page.detail import DETAILS
 from memaudit.reports.page.memory import DOTS, overview, panel
 from memaudit.reports.page.overlay import memory_figures
 from memaudit.reports.page.strokes import BROADEST, MANY, stroke
-from tests.reports.handmade import LAGS, curve
+from tests.handmade import LAGS, curve
 
 FINE = DETAILS[0]
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from memaudit.comparing import compare
+from memaudit.memory.result import Decay
 from memaudit.reports.diff_html import diff_html
 from memaudit.reports.html_page import HtmlPage
 from memaudit.reports.page.curves import drawn, shape
 from memaudit.reports.page.detail import DETAILS, outline
 from memaudit.reports.page.sparkline import sparkline
-from memaudit.memory.result import Decay
-from tests.reports.handmade import curve, linear_layer, report
+from tests.handmade import curve, linear_layer, report
 from tests.reports.handmade_page import everything, modes
 
 COUNT = 65_536

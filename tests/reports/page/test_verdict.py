@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from memaudit.reports.page.verdict import hit_gates, sentence, worst
-from memaudit.report import Finding, GateResult
 from memaudit.memory.result import Status
-from tests.reports.handmade import curve, report
+from memaudit.report import Finding, GateResult
+from memaudit.reports.page.verdict import hit_gates, sentence, worst
+from tests.handmade import curve, report
 
 
 def notes(count: int) -> tuple[Finding, ...]:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from memaudit.memory.result import Assumption, Curve, Decay, Status
-from memaudit.closed_form.result import ClosedForm
+from memaudit.closed_form.result import ClosedForm, ClosedFormResult
+from memaudit.gradient.result import GradientResult
+from memaudit.memory.result import (
+    Assumption,
+    AssumptionsResult,
+    Curve,
+    Decay,
+    MemoryResult,
+    Status,
+)
 from memaudit.report import Identity, Report
+from memaudit.spectrum.result import SpectrumResult
 
 LAGS = np.arange(1, 513)
 
@@ -78,15 +88,50 @@ def identity(**changes: Any) -> Identity:
 
 
 def report(*curves: Curve, **changes: Any) -> Report:
-    """A complete report with these curves; one with layers is that of a host."""
+    """A complete report with these curves; one with layers is that of a host.
+
+    Results are given by the names of `report.NAME`: spectrum=(...), stability=..., layers={...}.
+    """
+    whole = "layers" not in changes or changes.pop("whole", False)
+    memory = MemoryResult(
+        curves=changes.pop("memory", {item.query: item for item in curves}),
+        layers=changes.pop("layers", {}),
+        requested=tuple(item.query for item in curves),
+        whole=whole,
+    )
+    wrapped = {
+        "assumptions": AssumptionsResult,
+        "spectrum": SpectrumResult,
+        "closed_form": ClosedFormResult,
+        "gradient": GradientResult,
+    }
+    named = (
+        "assumptions",
+        "spectrum",
+        "closed_form",
+        "stability",
+        "precision",
+        "gradient",
+        "recall",
+    )
+    results: dict[str, Any] = {"memory": memory}
+    for name in named:
+        value = changes.pop(name, None)
+        if value is not None:
+            results[name.replace("_", "-")] = wrapped.get(name, lambda own: own)(value)
     fields: dict[str, Any] = {
-        "subject": identity(whole="layers" not in changes),
+        "subject": identity(whole=whole),
         "settings": {"horizon": 512, "seed": 0, "level": "standard"},
-        "memory": {item.query: item for item in curves},
+        "results": results,
         "timing": {"total": 1.25},
         "environment": {"memaudit": "0.1.0", "python": "3.11.9"},
     }
     return Report(**{**fields, **changes})
+
+
+def having(made: Report, **values: Any) -> Report:
+    """The report with other results, by the names of `report.NAME`."""
+    return replace(made, results={**made.results, **report(**values).results})
 
 
 def assumption(name: str, holds: bool | None, **changes: Any) -> Assumption:
