@@ -1,7 +1,7 @@
 """The gates of `--fail-on`: a severity and everything above it, one finding, or a number.
 
-A gate on a number compares a metric with a limit: `horizon<1024`, `impulse.half_life <= 10`; one on a
-change compares two reports: `horizon<-20%`, `new-warning`. What could not be measured is a third
+A gate on a number compares a metric with a limit: `horizon<1024`, `impulse.half_life <= 10`; one on
+a change compares two reports: `horizon<-20%`, `new-warning`. What could not be measured is a third
 outcome beside hit and passed: it counts as hit and says why.
 """
 
