@@ -14,11 +14,16 @@ from memaudit.devices import exact_math, shortage
 from memaudit.doctor import environment
 from memaudit.errors import MachineError, MemauditError
 from memaudit.opening import load, open_source
-from memaudit.probe_options import build_probes, given_options, split_probe_options
+from memaudit.options import (
+    build_probes,
+    check_setting,
+    given_options,
+    split_options,
+    split_probe_options,
+)
 from memaudit.report import Report, Result
 from memaudit.rig import Rig
 from memaudit.rules import judge
-from memaudit.settings import check_setting, split_options
 from memaudit.texts import text_told
 from memaudit.watch import WeightsKept
 

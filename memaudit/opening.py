@@ -14,7 +14,7 @@ from memaudit.errors import ArgumentError, MemauditError, SourceError, clean, li
 from memaudit.loading.access import ACCESS, Access, Progress, access_from
 from memaudit.loading.retrofit_files import retrofit_folder
 from memaudit.loading.source import Source, parse_source
-from memaudit.settings import MEASURING, OPENING, SCANNING
+from memaudit.options import OPTIONS
 from memaudit.strangers import check_claim, check_subject
 from memaudit.watch import WeightsKept
 
@@ -110,7 +110,7 @@ def _open(source: Source, adapter: str | None, request: Request, *, moved: bool)
     chosen = _choose(source, adapter)
     unknown = [name for name in request.options if name not in chosen.options]
     if unknown:
-        hint = nearest(unknown[0], [*chosen.options, *SCANNING, *OPENING, *MEASURING])
+        hint = nearest(unknown[0], [*chosen.options, *OPTIONS])
         fact = f"neither scan nor adapter {chosen.name} has an option {clean(unknown[0])!r}"
         raise ArgumentError(fact, hint=hint)
     does, seconds = "failed to open it", source.access.timeout

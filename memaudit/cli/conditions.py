@@ -13,8 +13,8 @@ from memaudit.catalog import BUILT_IN, DEFAULT_PROBES, DEFAULT_QUERIES
 from memaudit.cli.sought import called, places, shown, sought
 from memaudit.errors import ArgumentError, clean, nearest
 from memaudit.metrics import METRICS, described, spoken
+from memaudit.options import LONGEST
 from memaudit.report import GateResult
-from memaudit.settings import LONGEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable

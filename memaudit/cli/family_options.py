@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from memaudit.cli.parameters import option
-from memaudit.settings import LONGEST, SHORTEST
+from memaudit.options import LONGEST, SHORTEST
 
 Members = Annotated[
     list[str],

@@ -11,13 +11,12 @@ from memaudit import registry
 from memaudit.cli.gates import Gate, parse_family_gates, say_gates
 from memaudit.cli.output import INTERRUPTED, UNMEASURED, console, say, show, to_stdout
 from memaudit.cli.scanning import CLEAN, GATE
-from memaudit.cli.settings import parse_settings
 from memaudit.cli.starting import calm, check_device, check_dtype, imported
 from memaudit.cli.targets import Target, parse_targets, spare_model
 from memaudit.errors import ArgumentError, clean
+from memaudit.options import LARGEST_SEED, parse_settings
 from memaudit.report_files import dumps, write_text
 from memaudit.reports.progress import progress_bar
-from memaudit.settings import LARGEST_SEED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

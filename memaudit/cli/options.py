@@ -9,7 +9,7 @@ import typer
 
 from memaudit.catalog import BUILT_IN, DEFAULT_PROBES
 from memaudit.cli.parameters import flag, option
-from memaudit.settings import LONGEST, SHORTEST
+from memaudit.options import LONGEST, SHORTEST
 
 ON_REQUEST = [name for name in BUILT_IN["probes"] if name not in DEFAULT_PROBES]
 

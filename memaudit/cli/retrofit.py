@@ -10,10 +10,10 @@ from memaudit import registry
 from memaudit.cli import options
 from memaudit.cli.output import console, say, show
 from memaudit.cli.parameters import flag, option
-from memaudit.cli.settings import parse_settings
 from memaudit.cli.starting import calm, check_device, check_dtype, imported
 from memaudit.cli.waiting import waiting
 from memaudit.errors import ArgumentError, MemauditError, clean
+from memaudit.options import parse_settings
 
 #: What a scan is about, and a retrofit is not.
 MEASURED = ("epsilon", "amplitudes", "normalization", "baseline", "words")

@@ -12,12 +12,11 @@ from memaudit import registry
 from memaudit.cli.conditions import Asked, Condition
 from memaudit.cli.gates import Gate, judged, parse_scan_gates, say_gates
 from memaudit.cli.output import INTERRUPTED, UNMEASURED, console, readable, say, show, to_stdout
-from memaudit.cli.settings import parse_settings
 from memaudit.cli.starting import calm, check_device, check_dtype, imported
 from memaudit.cli.targets import Target, parse_targets, write_targets
 from memaudit.errors import ArgumentError, MemauditError
+from memaudit.options import LARGEST_SEED, parse_settings
 from memaudit.reports.progress import progress_bar
-from memaudit.settings import LARGEST_SEED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

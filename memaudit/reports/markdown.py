@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, ClassVar
 from memaudit.contracts import AbstractReportFormat
 from memaudit.errors import clean
 from memaudit.memory.result import Status
+from memaudit.options import command
 from memaudit.precision.result import Precision
 from memaudit.recall.result import Recall
 from memaudit.reports import wording
 from memaudit.reports.headline import headline, remembered
 from memaudit.reports.markdown_text import escaped, paragraph, table
 from memaudit.reports.placing import placed
-from memaudit.reports.reproduction import command
 from memaudit.reports.summary import PARTIAL, percent
 from memaudit.stability.result import Stability
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memaudit.cli.settings import parse_settings, parse_value
+from memaudit.options import parse_settings, parse_value
 from memaudit.errors import ArgumentError
 
 
