@@ -58,11 +58,13 @@ class Option:
     repeated: bool = False
     low: int | None = None
     high: int | None = None
+    required: bool = False
+    env: str = ""
 
     @property
     def variable(self) -> str:
-        """Its environment variable."""
-        return "MEMAUDIT_" + self.flag.removeprefix("--").replace("-", "_").upper()
+        """Its environment variable, after the first of its flags."""
+        return self.env or "MEMAUDIT_" + self.flag.split("/")[0].removeprefix("--").replace("-", "_").upper()
 
 
 OPTIONS: dict[str, Option] = {

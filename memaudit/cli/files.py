@@ -5,15 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import re
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memaudit import registry
 from memaudit.cli.output import say, to_stdout
-from memaudit.cli.rendering import rendering
-from memaudit.errors import ArgumentError, MachineError, MemauditError, clean
+from memaudit.errors import ArgumentError, InternalError, MachineError, MemauditError, clean
 from memaudit.report_files import destination, temporary, write_text
 
 if TYPE_CHECKING:
@@ -31,8 +30,6 @@ MODEL_FILES = re.compile(
     r"|(tokenizer|special_tokens_map|vocab)\.json",
     re.IGNORECASE | re.DOTALL,
 )
-#: Seconds after which a stranger's report format counts as hanging.
-LONGEST_RENDERING = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +109,8 @@ def spare_model(path: Path, source: Path | None) -> None:
 
 def _deliver(target: Target, report: Report) -> None:
     with rendering(f"the {target.form.name} report", target.path):
-        text = _rendered(target.form, report)
+        with registry.calling("reports", target.form.name, "cannot show the report"):
+            text = target.form.render(report)
     if target.path is None:
         to_stdout(text)
         return
@@ -156,18 +154,6 @@ def check_file(path: Path, source: Path | None) -> None:
         ) from error
 
 
-def _rendered(form: AbstractReportFormat, report: Report) -> str:
-    from memaudit.strangers import copy_for  # brings torch along, which the audit has loaded
-
-    with registry.calling(
-        "reports", form.name, "cannot show the report", seconds=LONGEST_RENDERING
-    ) as plugin:
-        text = form.render(copy_for(plugin, report))
-        if plugin is not None and not isinstance(text, str):
-            raise registry.nonsense(plugin, f"renders a {type(text).__name__}, not text")
-        return text
-
-
 def _pair(word: str) -> tuple[str, str]:
     name, equals, file = word.partition("=")
     if not equals or not name or not file:
@@ -205,3 +191,41 @@ def _no_two_alike(targets: Sequence[Target]) -> None:
             where = "stdout" if place is None else clean(target.path)
             raise ArgumentError(f"two reports go to {where}", hint="name two files")
         seen.add(place)
+
+
+def page_target(file: str | None, *, spared: Sequence[Path]) -> Path | None:
+    """The file that was asked for, if it can be written and is none of those that are read."""
+    if file is None:
+        return None
+    if not file or file in STDOUT:
+        hint = "name a file: stdout has the text"
+        raise ArgumentError("--html needs the name of a file", hint=hint, source=file)
+    path = named_file(file)
+    for other in spared:
+        if path.exists() and other.exists() and path.samefile(other):
+            fact = "the page would replace a report that is compared"
+            raise ArgumentError(fact, hint="name another file", source=path)
+    check_file(path, None)
+    return path
+
+
+@contextmanager
+def rendering(what: str, target: Path | None) -> Iterator[None]:
+    """Turn a crash while `what` is made for `target` (None: stdout) into an error.
+
+    An audit may have taken hours: a bug in one format must not keep the others from being written.
+    """
+    source = "stdout" if target is None else target
+    try:
+        yield
+    except MemauditError:
+        raise
+    except MemoryError as error:
+        fact = f"{what} needs more memory than there is"
+        raise MachineError(
+            "E_MEMORY", fact, hint="close other programs", source=source, stage="write"
+        ) from error
+    except Exception as error:
+        fact = f"{what} cannot be made: {type(error).__name__}: {clean(error)}"
+        hint = "run again with --debug and report it"
+        raise InternalError("E_INTERNAL", fact, hint=hint, source=source, stage="write") from error
