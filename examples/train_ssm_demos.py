@@ -22,10 +22,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from memaudit_ssm.layers.lru import LRU
-from memaudit_ssm.layers.s4d import S4D, S4DBlock
-from memaudit_ssm.models.example import ExampleStack
-from memaudit_ssm.models.flax_stack import FlaxBlock, FlaxStack
+from memaudit_ssm.flax import FlaxBlock, FlaxStack
+from memaudit_ssm.lru import LRU
+from memaudit_ssm.s4d import S4D, ExampleStack, S4DBlock
 
 DEMO_FOLDER = Path(__file__).resolve().parent.parent / "memaudit" / "demos"
 HELD_OUT = 256

@@ -12,14 +12,10 @@ from torch.nn.parameter import is_lazy
 from memaudit.contracts import AbstractAdapter, AbstractSubject, Claim, Request
 from memaudit.errors import MemauditError, SourceError, clean, listed
 from memaudit.loading.digest import digest_tensors
-from memaudit_ssm.decays.walking import stored_decays
-from memaudit_ssm.hosts.keys import find_scans, is_language_model
-from memaudit_ssm.hosts.opening import FAMILY, Opening, open_scans
-from memaudit_ssm.layers.core import Core
-from memaudit_ssm.opening.building import open_checked
-from memaudit_ssm.opening.modules import open_layer
-from memaudit_ssm.opening.recognising import Checked, recognise
-from memaudit_ssm.settings import OPTIONS, Settings, read_settings
+from memaudit_ssm.core import Core
+from memaudit_ssm.scans import FAMILY, Opening, find_scans, is_language_model, open_scans
+from memaudit_ssm.settings import OPTIONS, RunSettings, read_settings
+from memaudit_ssm.subject import Checked, open_checked, open_layer, recognise, stored_decays
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -91,7 +87,7 @@ class SsmAdapter(AbstractAdapter):
         return stored_decays(module)
 
 
-def _checked(source: Source, request: Request, settings: Settings) -> Checked:
+def _checked(source: Source, request: Request, settings: RunSettings) -> Checked:
     checkpoint = source.checkpoint
     return Checked(
         text=source.text,
@@ -111,7 +107,7 @@ def _precision(request: Request) -> torch.dtype:
     return request.dtype or (torch.float32 if request.device.type == "mps" else torch.float64)
 
 
-def _from_file(source: Source, request: Request, settings: Settings) -> Opening:
+def _from_file(source: Source, request: Request, settings: RunSettings) -> Opening:
     checkpoint = source.checkpoint
     stated = checkpoint.library_config.get("model_type")
     notes = () if not stated else (_library_note(stated),)
@@ -126,7 +122,7 @@ def _from_file(source: Source, request: Request, settings: Settings) -> Opening:
     )
 
 
-def _from_module(source: Source, request: Request, settings: Settings) -> Opening:
+def _from_module(source: Source, request: Request, settings: RunSettings) -> Opening:
     """The module's tensors; what is run are copies, in the widest dtype that the scans have."""
     tensors = _state(source.module)
     empty = [name for name, tensor in tensors.items() if tensor.is_meta]

@@ -16,7 +16,7 @@ from torch import nn
 import memaudit
 from memaudit.errors import ArgumentError, SourceError
 from memaudit_ssm import LRU, S4D
-from memaudit_ssm.facts import Facts
+from memaudit_ssm.settings import Facts
 
 shared_only = pytest.mark.shared
 

@@ -18,8 +18,8 @@ from examples.reproduce.drawing import panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
 from examples.reproduce.stablessm.hyena import fill
 from examples.reproduce.stablessm.training import Batch, Recipe, train
-from memaudit_ssm.layers.s4d import S4D, S4DBlock
-from memaudit_ssm.models.stable import Projection, StableStack
+from memaudit_ssm.family import Projection
+from memaudit_ssm.s4d import S4D, S4DBlock, StableStack
 
 #: name → form, real part of all rates at the start, test accuracy of Table 5 in percent.
 FORMS = {

@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 
 from memaudit.errors import SourceError, clean
-from memaudit_ssm.families.family import AbstractFamily, Group, Whole, weights_error
-from memaudit_ssm.families.s4_facts import (
-    config_error,
+from memaudit.reparams.direct import Direct
+from memaudit.reparams.relu import Relu
+from memaudit_ssm.core import Stored, complex_of
+from memaudit_ssm.family import AbstractFamily, Group, Whole, weights_error
+from memaudit_ssm.s4 import (
+    ACTIVATIONS,
+    POSITIVE,
+    S4_LAWS,
+    TIED,
+    UNTIED,
+    AbstractS4Kernel,
+    Continuous,
+    LowRank,
+    Pointwise,
+    S4Layer,
+    S4OldBlock,
+    S4Recipe,
+    band_limited,
+    mixing,
     notes_of,
     read_disc,
     require_agreement,
@@ -18,26 +38,220 @@ from memaudit_ssm.families.s4_facts import (
     require_length,
     require_one_layer,
     require_rank,
+    stack_of,
     stated,
+    tiled,
 )
-from memaudit_ssm.families.s4_shapes import require_fitting
-from memaudit_ssm.families.s4_stacks import mixing, stack_of
-from memaudit_ssm.layers.s4 import S4Layer
-from memaudit_ssm.layers.s4_block import ACTIVATIONS, Pointwise, S4OldBlock
-from memaudit_ssm.layers.s4_kernel import S4Recipe
-from memaudit_ssm.layers.s4_old import OldForm, OldKernel, S4DV3Kernel, S4V1Kernel, S4V3Kernel
-from memaudit_ssm.layers.transforms import POSITIVE
+from memaudit_ssm.settings import Facts, config_error
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
-    from torch import Tensor
+@dataclass(frozen=True, slots=True)
+class OldForm:
+    """Which tensors a layer of an older version has, by name, and what they mean.
 
-    from memaudit_ssm.facts import Facts
+    `shapes` are those of the stored tensors. `length` is that of the kernel where no tensor says
+    it. Nothing but exp makes step sizes in these versions, and nothing changes imaginary parts.
+    """
+
+    shapes: dict[str, tuple[int, ...]]
+    recipe: S4Recipe
+    length: int | None = None
+
+
+class OldKernel(AbstractS4Kernel):
+    """Tensors under the names of an older version; a subclass knows what they mean."""
+
+    #: Stored for the code, not for the system: never trained.
+    BUFFERS = ("L", "omega", "nodes")
+
+    def __init__(self, form: OldForm) -> None:
+        super().__init__()
+        self.form = form
+        self.width = form.shapes["log_dt"][0]
+        self.disc = form.recipe.disc
+        self.real_transform = form.recipe.real_transform
+        for name, shape in form.shapes.items():
+            if name == "L":
+                self.register_buffer(name, torch.zeros(shape, dtype=torch.int64))
+            elif name in self.BUFFERS:
+                self.register_buffer(name, torch.zeros(shape))
+            else:
+                self.register_parameter(name, nn.Parameter(torch.zeros(shape)))
+
+    def has(self, name: str) -> bool:
+        """Whether the layer stores that tensor."""
+        return name in self.form.shapes
+
+    def real(self, name: str) -> Tensor:
+        """A stored tensor as it is."""
+        return getattr(self, name)
+
+    def pairs(self, name: str) -> Tensor:
+        """A stored tensor whose last axis is (real, imaginary), as complex numbers."""
+        return torch.view_as_complex(self.real(name).contiguous())
+
+    def steps(self) -> Tensor:
+        """The step sizes (H,1)."""
+        return self.real("log_dt").exp().unsqueeze(-1)
+
+    def length(self) -> int:
+        """The length of the kernel to which the stored readout belongs."""
+        if self.has("L"):
+            return int(self.real("L"))
+        for name in ("omega", "nodes"):
+            if self.has(name):
+                return length_of_nodes(self.real(name))
+        return self.form.length or 0
+
+
+class S4DV3Kernel(OldKernel):
+    """S4D of version 3: inv_A_real or log_A_real, A_imag, B (S,N,2), C and log_dt."""
+
+    def continuous(self) -> Continuous:
+        real = -POSITIVE[self.real_transform](self.real(self._name))
+        weights = Continuous(
+            tiled(complex_of(real, self.real("A_imag")), self.width),
+            self.steps(),
+            tiled(self.pairs("B"), self.width),
+            self.pairs("C"),
+        )
+        return band_limited(weights, self.form.recipe.bandlimit)
+
+    def decay(self) -> Stored:
+        return Stored(self, self._name, S4_LAWS[self.real_transform])
+
+    @property
+    def _name(self) -> str:
+        return "log_A_real" if self.has("log_A_real") else "inv_A_real"
+
+
+class S4V3Kernel(OldKernel):
+    """S4 of versions 2 and 3: the diagonal w, P and perhaps Q, B, C and log_dt."""
+
+    def continuous(self) -> Continuous:
+        left = tiled(self.pairs("P"), self.width)
+        right = tiled(self.pairs("Q"), self.width) if self.has("Q") else left.conj()
+        weights = Continuous(
+            tiled(self._rates(), self.width),
+            self.steps(),
+            tiled(self.pairs("B")[0], self.width),
+            self.pairs("C"),
+            LowRank(left, right, self.length()),
+        )
+        return band_limited(weights, self.form.recipe.bandlimit)
+
+    def _rates(self) -> Tensor:
+        if self.has("w"):
+            return self.pairs("w")
+        raw = self.real(self._name)
+        # Here relu alone: the floor came with version 4.
+        relu = self.real_transform == "relu"
+        rate = functional.relu(raw) if relu else POSITIVE[self.real_transform](raw)
+        return complex_of(-rate, self.real("w_imag"))
+
+    def decay(self) -> Stored:
+        note = UNTIED if self.has("Q") else TIED
+        if self.has("w"):
+            return Stored(self, "w", Direct(), part="pairs", note=note)
+        relu = self.real_transform == "relu"
+        law = Relu() if relu else S4_LAWS[self.real_transform]
+        return Stored(self, self._name, law, note=note)
+
+    @property
+    def _name(self) -> str:
+        return "log_w_real" if self.has("log_w_real") else "inv_w_real"
+
+
+class S4V1Kernel(OldKernel):
+    """S4 of version 1: B holds P in its further rows, C holds Q, and C and Q are conjugated."""
+
+    def continuous(self) -> Continuous:
+        rows, read = self.pairs("B"), self.pairs("C").conj()
+        rows = rows if rows.ndim == 3 else rows.expand(self.width, *rows.shape)
+        rates = self.pairs("w").expand(self.width, -1)
+        left, right = rows[:, 1:].transpose(0, 1), read[:, 1:].transpose(0, 1)
+        low = LowRank(left, right, self.length())
+        return Continuous(rates, self.steps(), rows[:, 0], read[:, :1].transpose(0, 1), low)
+
+    def decay(self) -> Stored:
+        return Stored(self, "w", Direct(), part="pairs", note=UNTIED)
+
+
+def length_of_nodes(nodes: Tensor) -> int:
+    """The length L of a kernel from its stored nodes exp(-2 pi i k / L), k = 0 … L/2."""
+    count = len(nodes)
+    if count < 2:
+        return 1
+    angle = -math.atan2(float(nodes[1, 1]), float(nodes[1, 0]))
+    length = round(2.0 * math.pi / angle) if angle > 0.0 else 0
+    if length == 2 * (count - 1):
+        return length
+    raise SourceError(
+        "E_UNSUPPORTED",
+        f"the {count} stored nodes of the transform belong to a kernel of {length} steps: the "
+        "code of that version transforms even lengths only, of others it makes another kernel",
+        hint="run the model once on a longer sequence and save it again",
+        stage="weights",
+    )
+
+
+Shapes = dict[str, tuple[int, ...]]
+
+#: The axes in the versions 2 and 3: K kernels, H features, N modes, S copies, R the rank.
+_LOW_RANK = {
+    "C": "KHN2",
+    "B": "1SN2",
+    "P": "RSN2",
+    "Q": "RSN2",
+    "w": "SN2",
+    "inv_w_real": "SN",
+    "log_w_real": "SN",
+    "w_imag": "SN",
+    "log_dt": "H",
+    "L": "",
+    "omega": "M2",
+}
+
+#: S4D of version 3.
+_DIAGONAL = {
+    "C": "KHN2",
+    "B": "SN2",
+    "A": "SN2",
+    "inv_A_real": "SN",
+    "log_A_real": "SN",
+    "A_imag": "SN",
+    "log_dt": "H",
+}
+
+#: Version 1: the rows are B and P, or C and Q.
+_ROWS = {"C": "HRN2", "B": "HRN2", "w": "HN2", "log_dt": "H", "nodes": "M2"}
+
+
+def require_fitting(shapes: Shapes, *, where: str) -> None:
+    """Raise E_WEIGHTS unless every letter of the axes has one size."""
+    first = "krylov" in where
+    wanted = _ROWS if first else _LOW_RANK if "P" in shapes else _DIAGONAL
+    sizes = {"1": 1, "2": 2}
+    # C names most letters, and is looked at first.
+    for name in sorted(shapes, key=lambda item: item != "C"):
+        axes = wanted[name]
+        # Version 1 keeps w and B once for all features, or once for each.
+        if first and name in ("w", "B") and len(shapes[name]) == len(axes) - 1:
+            axes = axes[1:]
+        sizes_here = dict(zip(axes, shapes[name], strict=False))
+        known = {letter: sizes.get(letter, size) for letter, size in sizes_here.items()}
+        if len(axes) != len(shapes[name]) or 0 in shapes[name] or known != sizes_here:
+            raise weights_error(f"{clean(where)}{name} {shapes[name]} does not fit its neighbours")
+        sizes |= known
+    if sizes["H"] % sizes.get("S", 1):
+        raise weights_error(f"{clean(where)}: {sizes['S']} copies do not fit {sizes['H']} features")
+
 
 #: The raw real part of the diagonal, as one version or another calls it.
 _REAL = ("inv_w_real", "log_w_real", "inv_A_real", "log_A_real")
+
 _LENGTHS = ("L", "omega", "nodes")
+
 #: Made anew from the nodes, and not finite at the last one.
 _MADE = "z"
 
