@@ -88,7 +88,7 @@ def s4d(generator: torch.Generator) -> Recipe:
     block.load_state_dict(S4D(hidden, states, generator=generator).state_dict(), strict=False)
     low, high = math.log(SMALLEST_STEP), math.log(LARGEST_STEP)
     nn.init.uniform_(block.kernel.log_dt, low, high, generator=generator)
-    model = ExampleStack([block], inputs=1, outputs=1, hidden=hidden, prenorm=False, pooled=False)
+    model = ExampleStack([block], inputs=1, outputs=1, hidden=hidden, prenorm=False, pooling="none")
     mix = block.output_linear[0]
     _draw((model.encoder, model.decoder, mix), generator)
     config = {"d_input": 1, "d_output": 1, "d_model": hidden, "d_state": states, "n_layers": 1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,61 +15,21 @@ from torch.nn.utils import parametrize
 from memaudit.contracts import AbstractReparam
 from memaudit.numerics.linear import System
 
+#: By so much of it a number may miss the end of a range: single precision rounds more finely.
+ROUNDING = 1e-6
+#: Step sizes at the start of training lie between these.
+_SMALLEST_STEP, _LARGEST_STEP = 0.001, 0.1
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stored:
-    """What a `DiagonalDecay` says, without the name of the layer."""
+    """A `DiagonalDecay` without the name of the layer: which weight makes the modes, and how."""
 
     owner: nn.Module
     name: str
     law: AbstractReparam
     part: str = "all"
     note: str = ""
-
-
-def is_computed(owner: nn.Module, name: str) -> bool:
-    """Whether a weight is made by a parametrization that is no retrofit."""
-    return parametrize.is_parametrized(owner, name) and retrofit_form(owner, name) is None
-
-
-def retrofit_form(owner: nn.Module, name: str) -> str | None:
-    """What a retrofit says of the form of a weight; None for a weight without one."""
-    if not parametrize.is_parametrized(owner, name):
-        return None
-    told = getattr(owner.parametrizations[name][0], "told", None)  # type: ignore[index]
-    return None if told is None else str(told)
-
-
-def class_name(module: nn.Module) -> str:
-    """What the class was called before a weight was put behind a parametrization."""
-    return parametrize.type_before_parametrizations(module).__name__
-
-
-def complex_of(real: Tensor, imaginary: Tensor) -> Tensor:
-    """Complex numbers in the wider precision of the two, which `torch.complex` does not choose.
-
-    The weights of a retrofitted layer may be asked for in double precision one by one.
-    """
-    dtype = torch.promote_types(real.dtype, imaginary.dtype)
-    return torch.complex(real.to(dtype), imaginary.to(dtype))
-
-
-def cast(module: nn.Module, dtype: torch.dtype) -> None:
-    """Put a module into a precision, in its place; `module.to` would cut complex weights."""
-    wide = torch.promote_types(dtype, torch.complex64)
-    for owner in module.modules():
-        for name, weight in [*owner._parameters.items()]:
-            if weight is None:
-                continue
-            kind = wide if weight.is_complex() else dtype
-            owner._parameters[name] = nn.Parameter(weight.to(kind), requires_grad=False)
-        for name, buffer in [*owner._buffers.items()]:
-            if buffer is not None and (buffer.is_floating_point() or buffer.is_complex()):
-                owner._buffers[name] = buffer.to(wide if buffer.is_complex() else dtype)
-
-
-#: By so much of it a number may miss the end of a range: single precision rounds more finely.
-ROUNDING = 1e-6
 
 
 class Core(nn.Module, ABC):
@@ -127,3 +88,43 @@ class Core(nn.Module, ABC):
     def at(self) -> str:
         """At which point of operation the modes are taken."""
         return "every step"
+
+
+def retrofit_form(owner: nn.Module, name: str) -> str | None:
+    """The form into which a retrofit has put a weight; None for a weight without one."""
+    if not parametrize.is_parametrized(owner, name):
+        return None
+    form = getattr(owner.parametrizations[name][0], "told", None)  # type: ignore[index]
+    return None if form is None else str(form)
+
+
+def class_name(module: nn.Module) -> str:
+    """What the class was called before a weight was put behind a parametrization."""
+    return parametrize.type_before_parametrizations(module).__name__
+
+
+def complex_of(real: Tensor, imaginary: Tensor) -> Tensor:
+    """Complex numbers in the wider precision of the two, which `torch.complex` does not choose.
+
+    The weights of a retrofitted layer may be wanted in double precision one by one.
+    """
+    dtype = torch.promote_types(real.dtype, imaginary.dtype)
+    return torch.complex(real.to(dtype), imaginary.to(dtype))
+
+
+def cast(module: nn.Module, dtype: torch.dtype) -> None:
+    """Put a module into a precision, in its place; `module.to` would cut complex weights."""
+    wide = torch.promote_types(dtype, torch.complex64)
+    for owner in module.modules():
+        for name, weight in [*owner._parameters.items()]:
+            if weight is not None:
+                kind = wide if weight.is_complex() else dtype
+                owner._parameters[name] = nn.Parameter(weight.to(kind), requires_grad=False)
+        for name, buffer in [*owner._buffers.items()]:
+            if buffer is not None and (buffer.is_floating_point() or buffer.is_complex()):
+                owner._buffers[name] = buffer.to(wide if buffer.is_complex() else dtype)
+
+
+def draw_log_steps(target: Tensor, generator: torch.Generator) -> Tensor:
+    """Fill a tensor with logarithms of step sizes as at the start of training."""
+    return target.uniform_(math.log(_SMALLEST_STEP), math.log(_LARGEST_STEP), generator=generator)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from memaudit.contracts import AbstractReparam
-from memaudit.errors import ArgumentError, SourceError, clean
+from memaudit.errors import ArgumentError, clean
 from memaudit.numerics.linear import Bank, Dense, System
 from memaudit.numerics.linear.numbers import eigenvalues_of
 from memaudit.reparams.relu import Relu
@@ -23,16 +23,16 @@ from memaudit_ssm.core import Core, Stored, class_name
 from memaudit_ssm.family import (
     AbstractFamily,
     Group,
-    Hear,
     Projection,
+    Record,
     SequenceNet,
+    Tensors,
     Whole,
-    activation_of,
-    projection,
+    read_projection,
     require_alike,
     shape_of,
 )
-from memaudit_ssm.settings import Facts, require_stated
+from memaudit_ssm.settings import Hyperparameters, config_error, unsupported
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,40 +321,25 @@ CELLS: Mapping[str, type[Residual]] = {
 #: The same with everything that the net of a model has around its recurrence.
 BLOCKS: Mapping[str, type[Residual]] = {**CELLS, "ssm": SimpleSSMBlock}
 
-_NET = "net"
-
 
 class CurseNet(SequenceNet):
     """One residual recurrence between linear layers; `pooled` reads its last state alone."""
 
     def __init__(
-        self,
-        net: Residual,
-        *,
-        inputs: int,
-        outputs: int,
-        biases: tuple[bool, bool],
-        activations: tuple[str, str],
-        pooled: bool,
+        self, net: Residual, *, encoder: Projection, decoder: Projection, pooled: bool
     ) -> None:
         super().__init__()
-        self.width = inputs
+        self.width = encoder.U.in_features
         self.pooled = pooled
-        before, behind = activations
-        self.encoder = Projection(inputs, net.width, bias=biases[0], activation=before)
+        self.encoder = encoder
         self.net = net
-        self.decoder = Projection(net.width, outputs, bias=biases[1], activation=behind)
-
-    def blocks(self) -> tuple[str, ...]:
-        return (_NET,)
+        self.decoder = decoder
 
     def cores(self) -> Mapping[str, Core]:
-        return {_NET: self.net}
+        return {"net": self.net}
 
-    def forward(self, inputs: Tensor, hear: Hear | None = None) -> Tensor:
-        x = self.net(self.encoder(inputs))
-        if hear is not None:
-            hear(_NET, x)
+    def forward(self, inputs: Tensor, record: Record | None = None) -> Tensor:
+        x = self.run_blocks(self.encoder(inputs), [self.net], record)
         return self.decoder(x[:, -1] if self.pooled else x)
 
     def describe(self) -> str:
@@ -363,61 +348,52 @@ class CurseNet(SequenceNet):
 
 
 _FIRST = re.compile(r"^(?P<prefix>(?:.*\.)?)[WP]\.weight\Z")
-
 _NETS = (("model", "net"), ("net",))
-
 _MIXING = tuple(
     f"{net}.linear{i}.{end}" for net in "gf" for i in (1, 2) for end in ("weight", "bias")
 )
-
 #: The classes of the public code, in small letters.
 _CLASSES = {"simplernn": "rnn", "simplediagonalrnn": "diagonalrnn", "simplessm": "ssm"}
-
-#: The code's own defaults.
-_STEP, _ACTIVATION = "1.0", "linear"
+_HINT = "correct the config, or give --set cell=… --set dt=… --set activation=…"
 
 
 class CurseFamily(AbstractFamily):
-    """net.W.weight (m,), and net.P.weight (m,m) or none, between encoder.U and decoder.U."""
+    """net.W.weight (m,), and net.P.weight (m,m) or none, between encoder.U and decoder.U.
+
+    The class of the recurrence, its dt and its activation are not in the file.
+    """
 
     name: ClassVar[str] = "curse"
+    cell: ClassVar[str] = "curse"
 
-    def find(self, tensors: Mapping[str, Tensor]) -> list[Group]:
-        groups: dict[str, Group] = {}
-        for name in tensors:
-            match = _FIRST.match(name)
-            if match is None or match["prefix"] in groups or not _is_ours(match["prefix"], tensors):
-                continue
-            groups[match["prefix"]] = _group(match["prefix"], tensors)
-        return list(groups.values())
+    def find(self, tensors: Tensors) -> list[Group]:
+        matches = [m for name in tensors if (m := _FIRST.match(name)) is not None]
+        prefixes = dict.fromkeys(match["prefix"] for match in matches)
+        return [_group(prefix, tensors) for prefix in prefixes if _is_ours(prefix, tensors)]
 
-    def layer(self, group: Group, tensors: Mapping[str, Tensor], facts: Facts) -> Residual:
-        return _core(group, tensors, facts, CELLS)
+    def layer(self, group: Group, tensors: Tensors, hyper: Hyperparameters) -> Residual:
+        return _core(group, tensors, hyper, CELLS)
 
-    def whole(
-        self, groups: list[Group], tensors: Mapping[str, Tensor], facts: Facts
-    ) -> Whole | str:
+    def whole(self, groups: list[Group], tensors: Tensors, hyper: Hyperparameters) -> Whole | str:
         if [group.prefix for group in groups] != ["net."]:
             return "the recurrence is not the one that is called net"
         if not {"encoder.U.weight", "decoder.U.weight"} <= set(tensors):
             return "encoder.U or decoder.U is missing"
-        core = _core(groups[0], tensors, facts, BLOCKS)
-        _, inputs, first = projection(facts, tensors, "encoder")
-        outputs, _, last = projection(facts, tensors, "decoder")
+        core = _core(groups[0], tensors, hyper, BLOCKS)
+        encoder = read_projection(tensors, hyper, "encoder")
+        decoder = read_projection(tensors, hyper, "decoder")
         require_alike(tensors, ("net.W.weight", 0), ("encoder.U.weight", 0))
         require_alike(tensors, ("net.W.weight", 0), ("decoder.U.weight", 1))
-        net = CurseNet(
-            core,
-            inputs=inputs,
-            outputs=outputs,
-            biases=(first, last),
-            activations=(activation_of(facts, "encoder"), activation_of(facts, "decoder")),
-            pooled=not _sequences(facts),
-        )
+        said = [hyper.section(*path).get("return_sequences") for path in _NETS]
+        sequences = next((value for value in said if isinstance(value, bool)), None)
+        if sequences is None:
+            assumed = "true (nothing says it; the code's own default)"
+            hyper.assumed["return_sequences"] = assumed
+        net = CurseNet(core, encoder=encoder, decoder=decoder, pooled=sequences is False)
         return Whole(net)
 
 
-def _is_ours(prefix: str, tensors: Mapping[str, Tensor]) -> bool:
+def _is_ours(prefix: str, tensors: Tensors) -> bool:
     """W beside P, or W alone in the place that the models give it: a name is not much."""
     names = (f"{prefix}W.weight", f"{prefix}P.weight")
     if all(name in tensors for name in names):
@@ -429,7 +405,7 @@ def _is_ours(prefix: str, tensors: Mapping[str, Tensor]) -> bool:
     return prefix in ("", "net.") and names[0] in tensors and tensors[names[0]].ndim == 1
 
 
-def _group(prefix: str, tensors: Mapping[str, Tensor]) -> Group:
+def _group(prefix: str, tensors: Tensors) -> Group:
     """W, and P where it belongs; g and f stand around the recurrence."""
     inside = [name for name in tensors if name.startswith(prefix)]
     known = (f"{prefix}g.", f"{prefix}f.", f"{prefix}W.", f"{prefix}P.")
@@ -437,115 +413,69 @@ def _group(prefix: str, tensors: Mapping[str, Tensor]) -> Group:
     roles = ["W.weight", "P.weight"] if mixed or f"{prefix}P.weight" in tensors else ["W.weight"]
     ours = inside if prefix else [name for name in inside if name.startswith(known)]
     expected = {prefix + role for role in (*roles, *(_MIXING if mixed else ()))}
-    strange = tuple(name for name in ours if name not in expected)
-    return Group(prefix, {role: prefix + role for role in roles}, strange)
+    unknown = tuple(name for name in ours if name not in expected)
+    return Group(prefix, {role: prefix + role for role in roles}, unknown)
 
 
 def _core(
-    group: Group,
-    tensors: Mapping[str, Tensor],
-    facts: Facts,
-    kinds: Mapping[str, type[Residual]],
+    group: Group, tensors: Tensors, hyper: Hyperparameters, kinds: Mapping[str, type[Residual]]
 ) -> Residual:
     key = group.keys["W.weight"]
     (width,) = shape_of(tensors, key, 1)
-    require_stated(facts, _NETS, "rec1_size", width, f"the length of {clean(key)} is")
+    hyper.require_sizes({"rec1_size": (width, f"the length of {clean(key)} is")}, places=_NETS)
     if "P.weight" in group.keys:
         require_alike(tensors, (key, 0), (group.keys["P.weight"], 0))
         require_alike(tensors, (key, 0), (group.keys["P.weight"], 1))
-    mixed = f"{group.prefix}{_MIXING[0]}" in tensors
-    word = _cell(group, facts, mixed=mixed)
-    step, activation = _step(facts), _activation(facts)
-    _require_names(group, tensors, BLOCKS[word](width, dt=step, activation=activation))
+    word = _cell(group, hyper, mixed=f"{group.prefix}{_MIXING[0]}" in tensors)
+    # Only where the config speaks of the net is its silence the code's default.
+    speaks = any(hyper.section(*path) for path in _NETS)
+    step = _step(hyper, default="1.0" if speaks else None)
+    default = "linear" if speaks else None
+    activation = hyper.choice("activation", tuple(ACTIVATIONS), default=default)
+    given = {r for r in ("W.weight", "P.weight", *_MIXING) if group.prefix + r in tensors}
+    wanted = set(BLOCKS[word](width).state_dict())
+    if wanted != given:
+        odd = ", ".join(sorted(group.prefix + role for role in wanted ^ given))
+        what = "lack" if wanted - given else "hold"
+        raise config_error(f"the cell is {word}, but the weights {what} {clean(odd)}", hint=_HINT)
     core = kinds[word](width, dt=step, activation=activation)
-    if _says_raw(facts) and bool((tensors[key] < 0).any()) and core.parameterization == "relu":
-        raise SourceError(
-            "E_UNSUPPORTED",
+    raw = any(hyper.section(*path).get("training") is False for path in _NETS)
+    if raw and bool((tensors[key] < 0).any()) and core.parameterization == "relu":
+        raise unsupported(
             f"the config says training: false, so that {clean(key)}, which has negative entries, "
             "passes through no relu; such a net is not rebuilt",
             hint="audit the net as it was trained: remove training: false from the config",
-            stage="config",
         )
     return core
 
 
-def _require_names(group: Group, tensors: Mapping[str, Tensor], block: Residual) -> None:
-    """The names in the file are those of the cell."""
-    known = ("W.weight", "P.weight", *_MIXING)
-    given = {role for role in known if group.prefix + role in tensors}
-    wanted = set(block.state_dict())
-    if wanted != given:
-        odd = ", ".join(sorted(group.prefix + role for role in wanted ^ given))
-        what = "lack" if wanted - given else "hold"
-        raise _config_error(f"the cell is {block.cell}, but the weights {what} {clean(odd)}")
-
-
-def _says_raw(facts: Facts) -> bool:
-    """Whether the config builds the net without the relu on W."""
-    return any(facts.section(*path).get("training") is False for path in _NETS)
-
-
-def _cell(group: Group, facts: Facts, *, mixed: bool) -> str:
+def _cell(group: Group, hyper: Hyperparameters, *, mixed: bool) -> str:
     """From the option, or from the class in the config; names alone leave two of them open."""
-    likely = _likely(group, mixed=mixed)
-    if not facts.given("cell"):
-        for path in _NETS:
-            target = facts.section(*path).get("_target_")
-            if isinstance(target, str):
-                word = target.rpartition(".")[2].lower()
-                word = _CLASSES.get(word, word)
-                if word not in CELLS:
-                    known = ", ".join(CELLS)
-                    raise _config_error(f"the net is a {clean(target)}, which is none of {known}")
-                return word
-    return facts.choice("cell", likely + tuple(name for name in CELLS if name not in likely))
+    targets = [hyper.section(*path).get("_target_") for path in _NETS]
+    target = next((target for target in targets if isinstance(target, str)), None)
+    if target is not None and not hyper.given("cell"):
+        word = target.rpartition(".")[2].lower()
+        word = _CLASSES.get(word, word)
+        if word not in CELLS:
+            known = ", ".join(CELLS)
+            fact = f"the net is a {clean(target)}, which is none of {known}"
+            raise config_error(fact, hint=_HINT)
+        return word
+    # The cells with these names first, for the hint.
+    likely = ("diagonalrnn", "lru")
+    if "P.weight" in group.keys:
+        likely = ("ssm",) if mixed else ("rnn", "softplusrnn")
+    return hyper.choice("cell", tuple(dict.fromkeys((*likely, *CELLS))))
 
 
-def _likely(group: Group, *, mixed: bool) -> tuple[str, ...]:
-    """The cells with these names, for the hint."""
-    if "P.weight" not in group.keys:
-        return ("diagonalrnn", "lru")
-    return ("ssm",) if mixed else ("rnn", "softplusrnn")
-
-
-def _step(facts: Facts) -> float:
-    step = facts.number("dt")
+def _step(hyper: Hyperparameters, *, default: str | None) -> float:
+    step = hyper.number("dt")
     if step is None:
         # A number that nobody says is taken or asked for like any other word.
-        step = float(facts.choice("dt", (_STEP,), default=_STEP if _says_net(facts) else None))
+        step = float(hyper.choice("dt", ("1.0",), default=default))
     if not (math.isfinite(step) and step > 0.0):
         fact = f"dt is {step:g}, not a positive number"
-        raise (
-            ArgumentError(fact, hint="give --set dt=0.33")
-            if facts.given("dt")
-            else (_config_error(fact))
-        )
+        if hyper.given("dt"):
+            raise ArgumentError(fact, hint="give --set dt=0.33")
+        raise config_error(fact, hint=_HINT)
     return step
-
-
-def _activation(facts: Facts) -> str:
-    default = _ACTIVATION if _says_net(facts) else None
-    return facts.choice("activation", tuple(ACTIVATIONS), default=default)
-
-
-def _says_net(facts: Facts) -> bool:
-    """Whether the config speaks of the net: only then is its silence the code's default."""
-    return any(facts.section(*path) for path in _NETS)
-
-
-def _sequences(facts: Facts) -> bool:
-    for path in _NETS:
-        value = facts.section(*path).get("return_sequences")
-        if isinstance(value, bool):
-            return value
-    facts.assumed["return_sequences"] = "true (nothing says it; the code's own default)"
-    return True
-
-
-def _config_error(fact: str) -> SourceError:
-    return SourceError(
-        "E_CONFIG",
-        fact,
-        hint="correct the config, or give --set cell=… --set dt=… --set activation=…",
-        stage="config",
-    )

@@ -1,10 +1,11 @@
-"""A family of checkpoints, recognised by names and rebuilt from shapes, and its models."""
+"""What a family of checkpoints is: recognised by names and rebuilt from shapes, with its models."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -12,21 +13,25 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from memaudit.errors import SourceError, clean
-from memaudit_ssm.core import Core
-from memaudit_ssm.settings import Facts, require_stated
+from memaudit_ssm.core import Core, Stored
+from memaudit_ssm.settings import Hyperparameters, config_error
+
+Tensors = Mapping[str, Tensor]
+#: Takes the name of a block and the hidden state after it.
+Record = Callable[[str, Tensor], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """The tensors of one recurrent layer: the name inside the layer → the name in the file.
 
-    `prefix` is what all names in the file begin with, with its last dot. `strange` are further
+    `prefix` is what all names in the file begin with, with its last dot. `unknown` are further
     names inside the layer's recurrent part that the family does not know.
     """
 
     prefix: str
     keys: Mapping[str, str]
-    strange: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,7 @@ class Whole:
     net: SequenceNet
     notes: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
-    reshaped: Mapping[str, Tensor] = field(default_factory=dict)
+    reshaped: Tensors = field(default_factory=dict)
 
 
 class AbstractFamily(ABC):
@@ -52,51 +57,49 @@ class AbstractFamily(ABC):
     """
 
     name: ClassVar[str]
+    #: What its layers are called in reports.
+    cell: ClassVar[str]
 
     @abstractmethod
-    def find(self, tensors: Mapping[str, Tensor]) -> list[Group]:
+    def find(self, tensors: Tensors) -> list[Group]:
         """Every layer of the family among the tensors, in their order."""
 
     @abstractmethod
-    def layer(self, group: Group, tensors: Mapping[str, Tensor], facts: Facts) -> Core:
+    def layer(self, group: Group, tensors: Tensors, hyper: Hyperparameters) -> Core:
         """One layer by itself, on the meta device; its state dict has the names `group.keys`."""
 
-    def whole(
-        self, groups: list[Group], tensors: Mapping[str, Tensor], facts: Facts
-    ) -> Whole | str:
-        """The whole model, on the meta device, or why its surroundings are not recognised."""
-        del groups, tensors, facts
-        return "what stands around the layers is not known"
+    @abstractmethod
+    def whole(self, groups: list[Group], tensors: Tensors, hyper: Hyperparameters) -> Whole | str:
+        """The whole model, on the meta device, or why what is around the layers is not known."""
+
+    def published(self, module: nn.Module, own: Tensors) -> Stored | str | None:
+        """The weight that makes the modes of a layer of the published code, or why there is none.
+
+        The layer is known by the names and shapes of its `own` tensors; None for other modules.
+        """
+        del module, own
+        return None
 
 
-def shape_of(tensors: Mapping[str, Tensor], key: str, axes: int) -> tuple[int, ...]:
+def shape_of(tensors: Tensors, key: str, axes: int) -> tuple[int, ...]:
     """The shape of a tensor that must be there and have so many filled axes; or E_WEIGHTS."""
     if key not in tensors:
         raise weights_error(f"{clean(key)} is not there")
-    shape = tuple(int(n) for n in tensors[key].shape)
+    shape = tuple(tensors[key].shape)
     if len(shape) != axes or 0 in shape:
         raise weights_error(f"{clean(key)} has the shape {shape}, not {axes} filled axes")
     return shape
 
 
-def weights_error(fact: str) -> SourceError:
-    """A file that is damaged, or of another kind."""
-    hint = "the file is damaged or holds another kind of layer; save the whole state dict"
-    return SourceError("E_WEIGHTS", fact, hint=hint, stage="weights")
+def paired_shape(tensors: Tensors, key: str, axes: int) -> tuple[int, ...]:
+    """The shape of a tensor whose last axis is (real, imaginary), without that axis."""
+    shape = shape_of(tensors, key, axes + 1)
+    if shape[-1] != 2:
+        raise weights_error(f"{clean(key)} does not end in pairs (real, imaginary)")
+    return shape[:-1]
 
 
-def indexed(groups: list[Group], start: str, end: str = ".") -> bool:
-    """Whether the prefixes are start + 0, 1, 2, … + end, in any order."""
-    wanted = {f"{start}{i}{end}" for i in range(len(groups))}
-    return wanted == {group.prefix for group in groups}
-
-
-def unused(tensors: Mapping[str, Tensor], known: Collection[str]) -> list[str]:
-    """The names of the tensors that are not known."""
-    return [name for name in tensors if name not in known]
-
-
-def plain_numbers(tensors: Mapping[str, Tensor], key: str) -> Tensor:
+def plain_numbers(tensors: Tensors, key: str) -> Tensor:
     """A tensor in a precision in which all kinds of real numbers can be compared."""
     if tensors[key].is_complex():
         raise weights_error(f"{clean(key)} holds complex numbers in the place of real ones")
@@ -104,7 +107,7 @@ def plain_numbers(tensors: Mapping[str, Tensor], key: str) -> Tensor:
 
 
 def require_alike(
-    tensors: Mapping[str, Tensor], first: tuple[str, int], second: tuple[str, int], *, axes: int = 1
+    tensors: Tensors, first: tuple[str, int], second: tuple[str, int], *, axes: int = 1
 ) -> None:
     """Both (name, axis) go on alike for so many axes; or E_WEIGHTS, which names the two."""
     (one, start), (other, begin) = first, second
@@ -117,14 +120,24 @@ def require_alike(
         )
 
 
-Hear = Callable[[str, Tensor], None]
+def weights_error(fact: str) -> SourceError:
+    """A file that is damaged, or of another kind."""
+    hint = "the file is damaged or holds another kind of layer; save the whole state dict"
+    return SourceError("E_WEIGHTS", fact, hint=hint, stage="weights")
+
+
+def in_order(groups: Iterable[Group], start: str, end: str = ".") -> list[Group] | None:
+    """The layers by their numbers; None unless their prefixes are start + 0, 1, 2, … + end."""
+    by_prefix = {group.prefix: group for group in groups}
+    wanted = [f"{start}{i}{end}" for i in range(len(by_prefix))]
+    return [by_prefix[name] for name in wanted] if set(wanted) == set(by_prefix) else None
 
 
 class SequenceNet(nn.Module, ABC):
     """A whole model of a state-space family; its state dict has the names of the original's.
 
-    Law: `forward` answers (B,T,width) by (B,T,M), or by (B,M) when `pooled`, and tells `hear`
-    the hidden state after every block, under the names of `blocks`.
+    Law: `forward` answers (B,T,width) by (B,T,M), or by (B,M) when `pooled`, and gives `record`
+    the hidden state after every block, under the names of `cores`.
     """
 
     #: Inputs.
@@ -132,25 +145,31 @@ class SequenceNet(nn.Module, ABC):
     pooled: bool = False
 
     @abstractmethod
-    def blocks(self) -> tuple[str, ...]:
-        """The names of the blocks in their order."""
-
-    @abstractmethod
     def cores(self) -> Mapping[str, Core]:
-        """The recurrent layers by name."""
+        """The recurrent layer of every block, by the name of the block, in their order."""
 
     @abstractmethod
-    def forward(self, inputs: Tensor, hear: Hear | None = None) -> Tensor:
+    def forward(self, inputs: Tensor, record: Record | None = None) -> Tensor:
         """Answer a batch of sequences."""
 
     @property
-    def table(self) -> nn.Embedding | None:
+    def embedding(self) -> nn.Embedding | None:
         """The embedding of tokens, whose vectors `forward` takes; None for a model of floats."""
         return None
 
+    @abstractmethod
     def describe(self) -> str:
         """What it is, in a few words."""
-        return f"{type(self).__name__}, {len(self.blocks())} blocks"
+
+    def run_blocks(
+        self, x: Tensor, blocks: Iterable[Callable[[Tensor], Tensor]], record: Record | None
+    ) -> Tensor:
+        """One block after the other, each recorded under its name."""
+        for name, block in zip(self.cores(), blocks, strict=True):
+            x = block(x)
+            if record is not None:
+                record(name, x)
+        return x
 
 
 def pool(x: Tensor, how: str) -> Tensor:
@@ -160,10 +179,15 @@ def pool(x: Tensor, how: str) -> Tensor:
     return x.mean(dim=1) if how == "mean" else x[:, -1]
 
 
-class ResidualStack(SequenceNet):
-    """Subclasses have an `encoder` and a `decoder`, and say where the layers and norms are.
+def residual_blocks(count: int, width: int) -> str:
+    """How many blocks of which width, for descriptions."""
+    return f"{count} residual block{'s' * (count != 1)} of width {width}"
 
-    With `pooled` the decoder reads one vector: the mean over time, or the last step.
+
+class ResidualStack(SequenceNet):
+    """Residual blocks with norms between an `encoder` and a `decoder`.
+
+    `pooling` is one of POOLINGS: what the decoder reads.
     """
 
     #: What the list of layers is called.
@@ -171,40 +195,46 @@ class ResidualStack(SequenceNet):
     encoder: nn.Module
     decoder: nn.Module
 
-    def __init__(self, *, inputs: int, prenorm: bool, pooled: bool, pooling: str) -> None:
+    def __init__(self, *, inputs: int, hidden: int, prenorm: bool, pooling: str) -> None:
         super().__init__()
         self.width = inputs
+        self.hidden = hidden
         self.prenorm = prenorm
-        self.pooled = pooled
-        self.pooling = pooling if pooled else "none"
+        self.pooling = pooling
+        self.pooled = pooling != "none"
 
     @abstractmethod
     def stack(self) -> tuple[nn.ModuleList, nn.ModuleList]:
         """The layers and their norms."""
 
-    def blocks(self) -> tuple[str, ...]:
-        return tuple(f"{self.listed}.{i}" for i in range(len(self.stack()[0])))
-
     def cores(self) -> Mapping[str, Core]:
-        return dict(zip(self.blocks(), self.stack()[0], strict=True))  # type: ignore[arg-type]
+        return cores_of(self.stack()[0], self.listed)
 
-    def forward(self, inputs: Tensor, hear: Hear | None = None) -> Tensor:
-        x = self.encoder(inputs)
-        for name, layer, norm in zip(self.blocks(), *self.stack(), strict=True):
-            x = residual(x, layer, norm, prenorm=self.prenorm)
-            if hear is not None:
-                hear(name, x)
+    def forward(self, inputs: Tensor, record: Record | None = None) -> Tensor:
+        blocks = [partial(self._block, *pair) for pair in zip(*self.stack(), strict=True)]
+        x = self.run_blocks(self.encoder(inputs), blocks, record)
         return self.decoder(pool(x, self.pooling))
 
     def describe(self) -> str:
-        layers, norms = self.stack()
-        width = next(norm.normalized_shape[0] for norm in norms if isinstance(norm, nn.LayerNorm))
-        return f"{len(layers)} residual block{'s' if len(layers) > 1 else ''} of width {width}"
+        cores = self.cores().values()
+        return residual_blocks(len(cores), self.hidden) + restored(cores)
+
+    def _block(self, layer: nn.Module, norm: nn.Module, x: Tensor) -> Tensor:
+        return x + layer(norm(x)) if self.prenorm else norm(x + layer(x))
 
 
-def residual(x: Tensor, layer: nn.Module, norm: nn.Module, *, prenorm: bool) -> Tensor:
-    """A layer with its skip connection, the norm before it or after the sum."""
-    return x + layer(norm(x)) if prenorm else norm(x + layer(x))
+def cores_of(blocks: Iterable[nn.Module], listed: str) -> dict[str, Core]:
+    """The recurrent layer inside every block, by the names listed.0, listed.1 and so on."""
+    return {
+        f"{listed}.{i}": next(part for part in block.modules() if isinstance(part, Core))
+        for i, block in enumerate(blocks)
+    }
+
+
+def restored(cores: Iterable[Core]) -> str:
+    """How well the readouts were restored that the files hold in another form; or nothing."""
+    worst = max(core.condition for core in cores)
+    return "" if worst <= 1.0 else f"; readouts restored, condition number {worst:.1e}"
 
 
 PROJECTION_ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
@@ -216,7 +246,7 @@ PROJECTION_ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 
 class Projection(nn.Module):
-    """A linear layer named U, with an activation behind it."""
+    """A linear layer named U, with an activation behind it, as in StableSSM and Curse-of-memory."""
 
     def __init__(self, inputs: int, outputs: int, *, bias: bool, activation: str) -> None:
         super().__init__()
@@ -227,38 +257,33 @@ class Projection(nn.Module):
         return PROJECTION_ACTIVATIONS[self.activation](self.U(x))
 
 
-def projection(facts: Facts, tensors: Mapping[str, Tensor], where: str) -> tuple[int, int, bool]:
-    """Outputs, inputs and bias of the linear layer `where`.U, as the weights and config say."""
+def read_projection(tensors: Tensors, hyper: Hyperparameters, where: str) -> Projection:
+    """The layer `where`.U, where is encoder or decoder, as the weights and the config say."""
     key, bias = f"{where}.U.weight", f"{where}.U.bias"
     outputs, inputs = shape_of(tensors, key, 2)
     places = (("model", where), (where,))
-    require_stated(facts, places, "in_size", inputs, f"the inputs of {key} are")
-    require_stated(facts, places, "out_size", outputs, f"the outputs of {key} are")
-    if bias in tensors:
-        return outputs, inputs, True
-    said = [facts.section(*path).get("bias") for path in places if facts.section(*path)]
-    if said and said[0] is not False:
-        # The code's own default is a bias, so its absence is a loss.
-        raise weights_error(f"{bias} is not there, and the config does not say bias: false")
-    if not said:
-        facts.assumed[f"{where} bias"] = "none (the file has none, and no config speaks of it)"
-    return outputs, inputs, False
-
-
-def activation_of(facts: Facts, where: str) -> str:
-    """The activation behind `where`.U; the option of that name belongs to the recurrence."""
-    for path in (("model", where), (where,)):
-        word = facts.section(*path).get("activation")
-        if word is None:
-            continue
-        if str(word) not in PROJECTION_ACTIVATIONS:
-            raise SourceError(
-                "E_CONFIG",
-                f"the config says that the activation of the {where} is {clean(word)}, "
-                f"not one of {', '.join(PROJECTION_ACTIVATIONS)}",
-                hint="build the model in Python and pass the module to memaudit.scan",
-                stage="config",
-            )
-        return str(word)
-    facts.assumed[f"{where} activation"] = "linear (the code's own default; a config may say more)"
-    return "linear"
+    sizes = {
+        "in_size": (inputs, f"the inputs of {key} are"),
+        "out_size": (outputs, f"the outputs of {key} are"),
+    }
+    hyper.require_sizes(sizes, places=places)
+    if bias not in tensors:
+        sections = [hyper.section(*path) for path in places if hyper.section(*path)]
+        if sections and sections[0].get("bias") is not False:
+            # The code's own default is a bias, so its absence is a loss.
+            raise weights_error(f"{bias} is not there, and the config does not say bias: false")
+        if not sections:
+            hyper.assumed[f"{where} bias"] = "none (the file has none, and no config speaks of it)"
+    # The option activation belongs to the recurrence, not to this layer.
+    activation = hyper.stated("activation", places=places)
+    if activation is None:
+        assumed = "linear (the code's own default; a config may say more)"
+        hyper.assumed[f"{where} activation"] = assumed
+    elif str(activation) not in PROJECTION_ACTIVATIONS:
+        raise config_error(
+            f"the config says that the activation of the {where} is {clean(activation)}, "
+            f"not one of {', '.join(PROJECTION_ACTIVATIONS)}",
+            hint="build the model in Python and pass the module to memaudit.scan",
+        )
+    chosen = str(activation or "linear")
+    return Projection(inputs, outputs, bias=bias in tensors, activation=chosen)

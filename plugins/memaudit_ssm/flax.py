@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from memaudit.errors import SourceError, clean
+from memaudit.errors import clean
 from memaudit_ssm.core import Core
-from memaudit_ssm.family import Group, Hear, SequenceNet, Whole, pool, shape_of, weights_error
+from memaudit_ssm.family import (
+    AbstractFamily,
+    Group,
+    Record,
+    SequenceNet,
+    Tensors,
+    Whole,
+    pool,
+    residual_blocks,
+    shape_of,
+    weights_error,
+)
 from memaudit_ssm.settings import (
     MODEL_PLACES,
     POOLINGS,
-    Facts,
+    Hyperparameters,
+    config_error,
     read_pooling,
-    require_stated,
-    said_in,
 )
 
 _JOINT = re.compile(r"[/.]")
@@ -46,7 +57,7 @@ class Translated:
     names: dict[str, str] = field(repr=False)
 
 
-def translated(tensors: Mapping[str, Tensor]) -> Translated:
+def translated(tensors: Tensors) -> Translated:
     """A flax tree as torch would store it; kernels (in,out) become weights (out,in)."""
     names = {name: torch_name(name) for name in tensors}
     if len(set(names.values())) < len(names):
@@ -78,17 +89,28 @@ def layer_name(prefix: str) -> str:
     return ".".join(parts)
 
 
-def by_module(names: Iterable[str]) -> dict[str, list[str]]:
-    """The names of the tensors that stand directly behind every prefix."""
-    found: dict[str, list[str]] = {}
-    for name in names:
-        prefix = name[: len(name) - len(_JOINT.split(name)[-1])]
-        found.setdefault(prefix, []).append(name)
-    return found
+def find_layers(
+    tensors: Tensors,
+    first: re.Pattern[str],
+    roles: Callable[[str, str], Mapping[str, str] | None],
+) -> list[Group]:
+    """The layers whose first tensor matches (prefix, leaf), with prefixes as reports show them.
 
-
-def named_apart(found: Mapping[str, Group]) -> list[Group]:
-    """The layers with prefixes as reports show them, or as they are where two would be alike."""
+    `roles` gives the names of a layer's tensors, or None where the first tensor is none of it.
+    """
+    found: dict[str, Group] = {}
+    for name in tensors:
+        match = first.match(name)
+        # An optimizer keeps copies of the parameters.
+        if match is None or of_optimizer(name):
+            continue
+        prefix = match["prefix"]
+        keys = roles(prefix, match["leaf"])
+        if keys is not None:
+            inside = [key for key in tensors if key.startswith(prefix)]
+            beside = [key for key in inside if not _JOINT.search(key, len(prefix))]
+            unknown = tuple(key for key in beside if key not in keys.values())
+            found[prefix] = Group(prefix, keys, unknown)
     shown = {prefix: f"{layer_name(prefix)}.".lstrip(".") for prefix in found}
     alike = len(set(shown.values())) < len(shown)
     return [replace(g, prefix=p if alike else shown[p]) for p, g in found.items()]
@@ -203,26 +225,17 @@ class FlaxStack(SequenceNet):
         self.encoder = FlaxEncoder(blocks, inputs=inputs)
         self.decoder = nn.Linear(blocks[0].seq.width, outputs)
 
-    def blocks(self) -> tuple[str, ...]:
-        return tuple(f"layers_{i}" for i in range(len(self.encoder.layers)))
-
     def cores(self) -> Mapping[str, Core]:
-        found = [block.get_submodule("seq") for block in self.encoder.layers]
-        return dict(zip(self.blocks(), found, strict=True))  # type: ignore[arg-type]
+        blocks = enumerate(self.encoder.layers)
+        return {f"layers_{i}": cast("Core", block.get_submodule("seq")) for i, block in blocks}
 
-    def forward(self, inputs: Tensor, hear: Hear | None = None) -> Tensor:
-        x = self.encoder.encoder(inputs)
-        for name, block in zip(self.blocks(), self.encoder.layers, strict=True):
-            x = block(x)
-            if hear is not None:
-                hear(name, x)
-        x = pool(x, self.pooling)
-        return self._distribution(self.decoder(x))
+    def forward(self, inputs: Tensor, record: Record | None = None) -> Tensor:
+        x = self.run_blocks(self.encoder.encoder(inputs), self.encoder.layers, record)
+        return self._distribution(self.decoder(pool(x, self.pooling)))
 
     def describe(self) -> str:
-        width = self.decoder.in_features
-        blocks = len(self.encoder.layers)
-        return f"{blocks} residual block{'s' * (blocks != 1)} of width {width}, log-softmax"
+        count, width = len(self.encoder.layers), self.decoder.in_features
+        return f"{residual_blocks(count, width)}, log-softmax"
 
     def _distribution(self, x: Tensor) -> Tensor:
         if self.groups == 1:
@@ -271,8 +284,6 @@ def _flax_name(name: str, in_file: dict[str, str]) -> str:
     return beside[: cut + 1] + own
 
 
-Build = Callable[[Group], Core]
-
 _ENCODER_DECODER = ("encoder.encoder.weight", "decoder.weight")
 
 
@@ -297,11 +308,10 @@ S5_CODE = Convention(norm="norm", batch="batchnorm", pooling=("mode", "pooling")
 
 
 def whole_model(
+    family: AbstractFamily,
     groups: list[Group],
-    tensors: Mapping[str, Tensor],
-    facts: Facts,
-    *,
-    build: Build,
+    tensors: Tensors,
+    hyper: Hyperparameters,
     code: Convention,
 ) -> Whole | str:
     """The whole classifier on the meta device, or why it is none."""
@@ -310,117 +320,82 @@ def whole_model(
     tree = translated(tensors)
     if not set(_ENCODER_DECODER) <= set(tree.tensors):
         return "encoder/encoder or decoder is missing"
-    ordered = _ordered(groups)
-    if ordered is None:
+    by_name = {torch_name(next(iter(g.keys.values()))).rpartition(".")[0]: g for g in groups}
+    wanted = [f"encoder.layers.{i}.seq" for i in range(len(groups))]
+    if set(wanted) != set(by_name):
         return "the layers are not named encoder/layers_N/seq"
-    norm = _norm(tree, facts, len(groups), code)
+    norm = _norm(tree, hyper, len(groups), code)
     if norm is None:
         return "the running statistics of the batch norms are not in the file"
-    prenorm = facts.flag("prenorm", default=False)
-    activation = _activation(tree, facts) if code.gated is None else code.gated
+    prenorm = hyper.flag("prenorm", default=False)
+    activation = _activation(tree, hyper) if code.gated is None else code.gated
     blocks = [
-        FlaxBlock(build(group), activation=activation, norm=norm, called=code.norm, prenorm=prenorm)
-        for group in ordered
+        FlaxBlock(
+            family.layer(by_name[name], tensors, hyper),
+            activation=activation,
+            norm=norm,
+            called=code.norm,
+            prenorm=prenorm,
+        )
+        for name in wanted
     ]
-    inputs, outputs = _ends(tree)
-    groups_of = _groups(facts, outputs)
-    net = FlaxStack(
-        blocks,
-        inputs=inputs,
-        outputs=outputs,
-        pooling=read_pooling(facts, default="mean", also=code.pooling),
-        groups=groups_of,
-    )
+    in_file = {short: name for name, short in tree.names.items()}
+    # Kernels that are no matrices are told by their own names.
+    given = {in_file[name]: tree.tensors[name] for name in _ENCODER_DECODER}
+    first, last = (in_file[name] for name in _ENCODER_DECODER)
+    inputs, outputs = shape_of(given, first, 2)[1], shape_of(given, last, 2)[0]
+    # minimal-LRU's multidim: how many classes every one of several outputs has.
+    classes = hyper.number("multidim") or 1.0
+    if classes not in range(1, outputs + 1) or outputs % int(classes):
+        raise config_error(
+            f"the config says that multidim is {classes:g}, and the decoder has {outputs} outputs"
+        )
+    pooling = read_pooling(hyper, default="mean", also=code.pooling)
+    net = FlaxStack(blocks, inputs=inputs, outputs=outputs, pooling=pooling, groups=int(classes))
     require_filled(net, tree)
-    _require_sizes(tree, facts, net, outputs // groups_of)
+    hyper.require_sizes(
+        {
+            "d_input": (inputs, f"the inputs of {clean(first)} are"),
+            "d_output": (outputs // int(classes), f"the outputs of {clean(last)} are"),
+            "d_model": (net.decoder.in_features, f"the inputs of {clean(last)} are"),
+            "n_layers": (len(blocks), "the layers in the file are"),
+        }
+    )
     turned = {name: t for name, t in tree.tensors.items() if name.endswith(".weight")}
     return Whole(net, names=tree.names, reshaped=turned)
 
 
-def _ends(tree: Translated) -> tuple[int, int]:
-    """Inputs and outputs of the model; kernels that are none are told by their own names."""
-    in_file = {short: name for name, short in tree.names.items()}
-    given = {in_file[name]: tree.tensors[name] for name in _ENCODER_DECODER}
-    first, last = (shape_of(given, in_file[name], 2) for name in _ENCODER_DECODER)
-    return first[1], last[0]
-
-
-def _require_sizes(tree: Translated, facts: Facts, net: FlaxStack, outputs: int) -> None:
-    """What the config says of sizes is what the tensors show."""
-    hidden = net.decoder.in_features
-    in_file = {short: clean(name) for name, short in tree.names.items()}
-    first, last = (in_file[name] for name in _ENCODER_DECODER)
-    require_stated(facts, MODEL_PLACES, "d_input", net.width, f"the inputs of {first} are")
-    require_stated(facts, MODEL_PLACES, "d_output", outputs, f"the outputs of {last} are")
-    require_stated(facts, MODEL_PLACES, "d_model", hidden, f"the inputs of {last} are")
-    require_stated(facts, MODEL_PLACES, "n_layers", len(net.blocks()), "the layers in the file are")
-
-
-def _ordered(groups: list[Group]) -> list[Group] | None:
-    """The layers by their numbers."""
-    first = {torch_name(next(iter(group.keys.values()))): group for group in groups}
-    by_prefix = {name.rpartition(".")[0]: group for name, group in first.items()}
-    wanted = [f"encoder.layers.{i}.seq" for i in range(len(groups))]
-    return [by_prefix[name] for name in wanted] if set(wanted) == set(by_prefix) else None
-
-
-def _norm(tree: Translated, facts: Facts, layers: int, code: Convention) -> str | None:
+def _norm(tree: Translated, hyper: Hyperparameters, layers: int, code: Convention) -> str | None:
     """Batch where its statistics are stored; else layer, unless somebody says batch: None."""
     ends = ("running_mean", "running_var")
     names = [f"encoder.layers.{i}.{code.norm}.{end}" for i in range(layers) for end in ends]
     if set(names) <= set(tree.tensors):
-        _require_batch(facts, code)
+        for path in MODEL_PLACES:
+            stated = hyper.section(*path).get(code.batch)
+            if stated is not None and stated not in ("batch", True):
+                raise config_error(
+                    f"the config says {code.batch} = {clean(stated)}, and the file has the running "
+                    "statistics of batch norms"
+                )
         return "batch"
     if code.batch == "norm":
-        said = facts.choice("norm", ("layer", "batch"), default="layer")
-        batch = said == "batch"
+        word, batch = "layer", hyper.choice("norm", ("layer", "batch"), default="layer") == "batch"
     else:
-        batch = facts.flag("batchnorm", default=False)
-    if code.batch in facts.assumed:
-        word = "layer" if code.batch == "norm" else "false"
-        facts.assumed[code.batch] = f"{word} (the file has no running statistics)"
+        word, batch = "false", hyper.flag("batchnorm", default=False)
+    if code.batch in hyper.assumed:
+        hyper.assumed[code.batch] = f"{word} (the file has no running statistics)"
     return None if batch else "layer"
 
 
-def _require_batch(facts: Facts, code: Convention) -> None:
-    """Refuse a config that says another norm than the one whose statistics are stored."""
-    for path in MODEL_PLACES:
-        said = facts.section(*path).get(code.batch)
-        if said is not None and said not in ("batch", True):
-            raise SourceError(
-                "E_CONFIG",
-                f"the config says {code.batch} = {clean(said)}, and the file has the running "
-                "statistics of batch norms",
-                hint="put the config of this model beside the weights",
-                stage="config",
-            )
-
-
-def _activation(tree: Translated, facts: Facts) -> str:
+def _activation(tree: Translated, hyper: Hyperparameters) -> str:
     """The two linear layers tell all but one thing: what the half gate multiplies."""
     first, second = (f"encoder.layers.0.{name}.weight" in tree.tensors for name in ("out1", "out2"))
     shown = "full_glu" if first else "half_glu" if second else "gelu"
-    said = said_in(facts, MODEL_PLACES, "activation", "activation_fn")
-    if said is not None and not str(said).startswith(shown):
-        raise SourceError(
-            "E_CONFIG",
-            f"the config says the activation {clean(said)}, the tensors are those of {shown}",
-            hint="the config or the weights belong to another model, or the file is damaged",
-            stage="config",
+    stated = hyper.stated("activation", "activation_fn")
+    if stated is not None and not str(stated).startswith(shown):
+        raise config_error(
+            f"the config says the activation {clean(stated)}, the tensors are those of {shown}"
         )
     if shown != "half_glu":
         return shown
-    return facts.choice("activation", ("half_glu1", "half_glu2"), also=("activation_fn",))
-
-
-def _groups(facts: Facts, outputs: int) -> int:
-    """minimal-LRU's multidim: how many classes every one of several outputs has."""
-    stated = facts.number("multidim") or 1.0
-    if stated not in range(1, outputs + 1) or outputs % int(stated):
-        raise SourceError(
-            "E_CONFIG",
-            f"the config says that multidim is {stated:g}, and the decoder has {outputs} outputs",
-            hint="put the config of this model beside the weights",
-            stage="config",
-        )
-    return int(stated)
+    return hyper.choice("activation", ("half_glu1", "half_glu2"), also=("activation_fn",))

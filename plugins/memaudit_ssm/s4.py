@@ -1,4 +1,4 @@
-"""S4 and S4D as version 4 of state-spaces/s4 has them: systems, blocks, checkpoints."""
+"""S4 and S4D as version 4 of state-spaces/s4 has them: systems, layers, blocks, checkpoints."""
 
 from __future__ import annotations
 
@@ -19,24 +19,13 @@ from memaudit.numerics.linear import DISCRETIZATIONS, Bank, DenseBank, System, d
 from memaudit.numerics.linear.numbers import eigenvalues_of
 from memaudit.reparams.exp import Exp
 from memaudit.reparams.softplus import Softplus
-from memaudit_ssm.core import ROUNDING, Core, Stored, complex_of
-from memaudit_ssm.family import (
-    AbstractFamily,
-    Group,
-    Whole,
-    require_alike,
-    shape_of,
-    weights_error,
-)
+from memaudit_ssm.core import ROUNDING, Core, Stored, complex_of, draw_log_steps
+from memaudit_ssm.family import AbstractFamily, Group, Tensors, Whole, shape_of, weights_error
 from memaudit_ssm.s4_models import stack_of
-from memaudit_ssm.settings import (
-    Facts,
-    config_error,
-)
+from memaudit_ssm.settings import Hyperparameters, config_error, unsupported
 
 #: Added by S4 to what relu gives, so that no rate is zero.
 RELU_FLOOR = 1e-4
-
 #: As S4 names them: all give a number that is not negative, except none.
 POSITIVE: Mapping[str, Callable[[Tensor], Tensor]] = {
     "none": lambda w: w,
@@ -131,81 +120,88 @@ S4_LAWS: dict[str, AbstractReparam] = {
     "sigmoid": Sigmoid(),
     "softplus": Softplus(),
 }
-
 #: What a low-rank part leaves of the law of its diagonal.
 TIED = "its modes are those of diag - P P*, which decay as long as the diagonal does"
-
 UNTIED = "its modes are those of diag - P Qᵀ: of them a diagonal that decays promises nothing"
-
 #: Of a step size that is stored as it is.
 SIGNED = "nothing keeps its step sizes positive, and a negative one turns decay into growth"
+UNSTATED_LAW = "how {name} becomes a rate is not said: {attribute} is none of {known}"
 
 #: Beyond this condition number fewer than three digits of the readout are left in float64.
 WORST_CONDITION = 1e13
 
 
 @dataclass(frozen=True, slots=True)
-class DplrBank(System):
-    """Full state matrices (H,2N,2N) with `inputs` (H,2N), `readout` (C,H,2N) and D (C,H).
+class DplrBank(DenseBank):
+    """Diagonal plus low-rank systems by the bilinear rule, with dense matrices (H,2N,2N).
 
     `eigenvalues` may be known beforehand, in a better precision than the matrix. `condition` is the
     worst condition number of the equations that gave the readout; 1 when there were none.
     """
 
-    matrix: Tensor
-    inputs: Tensor
-    readout: Tensor
     eigenvalues: Tensor | None = None
-    direct: Tensor | None = None
     condition: float = 1.0
-    banked: ClassVar[bool] = True
-
-    @property
-    def width(self) -> int:
-        """Inputs."""
-        return self.matrix.shape[0]
 
     def modes(self) -> Tensor:
         return eigenvalues_of(self.matrix) if self.eigenvalues is None else self.eigenvalues
 
-    def kernel(self, start: int, stop: int) -> Tensor:
-        return self._dense().kernel(start, stop)
 
-    def reach(self, start: int, stop: int) -> Tensor:
-        return self._dense().reach(start, stop)
+@dataclass(frozen=True, slots=True)
+class Continuous:
+    """x' = A x + B u, y = C x for every feature, one of each conjugate pair stored.
 
-    def transition(self) -> Tensor:
-        return self._dense().transition()
-
-    def convolve(self, u: Tensor) -> Tensor:
-        return self._dense().convolve(u)
-
-    def in_chunks(self, u: Tensor) -> Tensor:
-        return self._dense().in_chunks(u)
-
-    def step_through(self, u: Tensor) -> Tensor:
-        return self._dense().step_through(u)
-
-    def lightly(self, u: Tensor) -> Tensor:
-        return self._dense().lightly(u)
-
-    def _dense(self) -> DenseBank:
-        return DenseBank(self.matrix, self.inputs, self.readout, self.direct)
-
-
-def discretize_dplr(
-    rates: Tensor, steps: Tensor, inputs: Tensor, *, left: Tensor, right: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The matrix and the inputs of one step of x' = (diag(rates) - P Qᵀ) x + B u.
-
-    Everything over both of each conjugate pair: rates and inputs (H,2N), left and right (R,H,2N).
-    With M = diag(2 / step): (M - A)^-1 (M + A), and (M - A)^-1 2B.
+    A is diag(rates) - P Qᵀ: `rates` (H,N), and P and Q are `left` and `right` (R,H,N), or None.
+    `inputs` (H,N) is B, `readout` (C,H,N) is C, `steps` the step sizes (H,1) or (H,N). Real weights
+    stand for themselves; S4 doubles their output too. The readout that is stored beside a low rank
+    belongs to a kernel of `length` steps that repeats: C (I - A^length); with length 0 it is C.
     """
-    full = torch.diag_embed(rates) - torch.einsum("rhn,rhm->hnm", left, right)
-    two = torch.diag_embed((2.0 / steps).expand(rates.shape).to(rates.dtype))
-    below = two - full
-    matrix = torch.linalg.solve(below, two + full)
-    return matrix, torch.linalg.solve(below, 2.0 * inputs.unsqueeze(-1)).squeeze(-1)
+
+    rates: Tensor
+    steps: Tensor
+    inputs: Tensor
+    readout: Tensor
+    left: Tensor | None = None
+    right: Tensor | None = None
+    length: int = 0
+
+    def band_limited(self, bandlimit: float | None) -> Continuous:
+        """Without the modes whose frequency lies above half the limit, in cycles a step."""
+        if bandlimit is None:
+            return self
+        cycles = self.steps * self.rates.imag.abs() / (2.0 * torch.pi)
+        return replace(self, readout=self.readout * (cycles < bandlimit / 2.0))
+
+    def system(self, direct: Tensor | None, *, disc: str, checked: bool = True) -> System:
+        """The bank in discrete time; a low-rank part has dense matrices, by the bilinear rule.
+
+        A readout that cannot be restored is refused when `checked`, and not finite otherwise.
+        """
+        if self.left is None or self.right is None:
+            modes, gains = discretize(self.rates, self.steps, how=disc)
+            # The other one of each pair doubles the real part; S4 doubles real modes all the same.
+            return Bank(modes, gains * self.inputs, 2.0 * self.readout, direct)
+        # x_{t+1} = (M - A)^-1 (M + A) x_t + (M - A)^-1 2B u_t with M = diag(2 / step), over both of
+        # each conjugate pair.
+        rates = _both_of_pairs(self.rates)
+        steps = _wide(self.steps).repeat(1, 2 if self.steps.shape[1] > 1 else 1)
+        low = torch.einsum("rhn,rhm->hnm", _both_of_pairs(self.left), _both_of_pairs(self.right))
+        full = torch.diag_embed(rates) - low
+        two = torch.diag_embed((2.0 / steps).expand(rates.shape).to(rates.dtype))
+        matrix = torch.linalg.solve(two - full, two + full)
+        fed = 2.0 * _both_of_pairs(self.inputs).unsqueeze(-1)
+        inputs = torch.linalg.solve(two - full, fed).squeeze(-1)
+        stored = _both_of_pairs(self.readout)
+        readout, condition = restore_readout(matrix, stored, self.length, checked=checked)
+        kind, device = self.rates.dtype, self.rates.device
+        # In double precision: the order is that of the matrix, not that of its rounding. Copies
+        # that are only run need none.
+        eigenvalues = eigenvalues_of(matrix).to(device, kind) if checked else None
+        return DplrBank(
+            *(part.to(device, kind) for part in (matrix, inputs, readout)),
+            direct=direct,
+            eigenvalues=eigenvalues,
+            condition=condition,
+        )
 
 
 def restore_readout(
@@ -213,7 +209,7 @@ def restore_readout(
 ) -> tuple[Tensor, float]:
     """C from the stored C (I - A^length), and the condition number; E_WEIGHTS if none can be.
 
-    Unless `checked`, nothing is refused, and the condition number is not asked for.
+    Unless `checked`, nothing is refused, and the condition number is not computed.
     """
     if length < 0:
         fact = f"the stored length of the kernel is {length}"
@@ -225,8 +221,8 @@ def restore_readout(
     stored = readout.transpose(0, 1).mT
     if not checked:
         return torch.linalg.solve_ex(gap.mT, stored)[0].mT.transpose(0, 1), torch.nan
-    tame = bool(gap.isfinite().all())
-    condition = float(torch.linalg.cond(gap.detach()).max()) if tame else torch.inf
+    finite = bool(gap.isfinite().all())
+    condition = float(torch.linalg.cond(gap.detach()).max()) if finite else torch.inf
     # A comparison that NaN fails too.
     if not condition <= WORST_CONDITION:
         raise SourceError(
@@ -239,91 +235,13 @@ def restore_readout(
     return torch.linalg.solve(gap.mT, stored).mT.transpose(0, 1), condition
 
 
-@dataclass(frozen=True, slots=True)
-class LowRank:
-    """The part -P Qᵀ of the state matrix: `left` is P, `right` is Q, both (R,H,N).
-
-    The stored readout belongs to a kernel of `length` steps that repeats: C (I - A^length). With
-    the length 0 it is C itself.
-    """
-
-    left: Tensor
-    right: Tensor
-    length: int
-
-
-@dataclass(frozen=True, slots=True)
-class Continuous:
-    """x' = A x + B u, y = C x for every feature, one of each conjugate pair stored.
-
-    `rates` (H,N) is the diagonal of A, `inputs` (H,N) is B, `readout` (C,H,N) is C, `steps` the
-    step sizes (H,1) or (H,N). Real weights stand for themselves; S4 doubles their output too.
-    """
-
-    rates: Tensor
-    steps: Tensor
-    inputs: Tensor
-    readout: Tensor
-    low_rank: LowRank | None = None
-
-    def read_by(self, readout: Tensor) -> Continuous:
-        """The same system with another readout."""
-        return replace(self, readout=readout)
-
-
-def system_of(
-    weights: Continuous, direct: Tensor | None, *, disc: str, checked: bool = True
-) -> System:
-    """The bank in discrete time; a low-rank part has dense matrices, by the bilinear rule.
-
-    A readout that cannot be restored is refused when `checked`, and not finite otherwise.
-    """
-    if weights.low_rank is not None:
-        return _dense(weights, weights.low_rank, direct, checked=checked)
-    modes, gains = discretize(weights.rates, weights.steps, how=disc)
-    # The other one of each pair doubles the real part; S4 doubles real modes all the same.
-    return Bank(modes, gains * weights.inputs, 2.0 * weights.readout, direct)
-
-
-def _dense(weights: Continuous, low: LowRank, direct: Tensor | None, *, checked: bool) -> DplrBank:
-    kind, device = weights.rates.dtype, weights.rates.device
-    matrix, inputs = discretize_dplr(
-        _both_of_pairs(weights.rates),
-        _wide(weights.steps).repeat(1, 2 if weights.steps.shape[1] > 1 else 1),
-        _both_of_pairs(weights.inputs),
-        left=_both_of_pairs(low.left),
-        right=_both_of_pairs(low.right),
-    )
-    stored = _both_of_pairs(weights.readout)
-    readout, condition = restore_readout(matrix, stored, low.length, checked=checked)
-    # In double precision: the order is that of the matrix, not that of its rounding. Copies
-    # that are only run need none.
-    eigenvalues = eigenvalues_of(matrix).to(device, kind) if checked else None
-    return DplrBank(
-        *(part.to(device, kind) for part in (matrix, inputs, readout)),
-        direct=direct,
-        eigenvalues=eigenvalues,
-        condition=condition,
-    )
-
-
 def tiled(copies: Tensor, width: int) -> Tensor:
     """(…,S,N) trained copies for all features, (…,H,N): feature h takes copy h mod S."""
     times = width // copies.shape[-2]
     return copies.repeat(*(1 for _ in copies.shape[:-2]), times, 1)
 
 
-def band_limited(weights: Continuous, bandlimit: float | None) -> Continuous:
-    """Modes read as silent whose frequency lies above half the limit, in cycles a step."""
-    if bandlimit is None:
-        return weights
-    cycles = weights.steps * weights.rates.imag.abs() / (2.0 * torch.pi)
-    heard = cycles < bandlimit / 2.0
-    return weights.read_by(weights.readout * heard)
-
-
 def _both_of_pairs(half: Tensor) -> Tensor:
-    """Both of each conjugate pair, in the widest precision."""
     wide = _wide(half)
     return torch.cat([wide, wide.conj()], dim=-1)
 
@@ -370,12 +288,6 @@ class S4Sizes:
     real: bool = False
     per_mode: bool = False
 
-    def __post_init__(self) -> None:
-        if self.width % self.copies:
-            raise ValueError(f"{self.copies} copies do not divide {self.width} features")
-        if self.real and self.rank:
-            raise ValueError("a low-rank part needs complex weights")
-
 
 class AbstractS4Kernel(nn.Module, ABC):
     """Stored weights that are a linear system in continuous time.
@@ -384,10 +296,7 @@ class AbstractS4Kernel(nn.Module, ABC):
     """
 
     width: int
-    #: How the input is held between two steps, of a diagonal system.
-    disc: str
-    #: Between the raw weight and the real part of a rate, by its name among the transforms.
-    real_transform: str
+    recipe: S4Recipe
 
     @abstractmethod
     def continuous(self) -> Continuous:
@@ -404,9 +313,8 @@ class S4Kernel(AbstractS4Kernel):
     def __init__(self, sizes: S4Sizes, recipe: S4Recipe) -> None:
         super().__init__()
         self.width = sizes.width
-        self.disc = recipe.disc
-        self.real_transform = recipe.real_transform
         self.recipe = recipe
+        self.real_transform = recipe.real_transform  # under the name of the published kernel
         pair = () if sizes.real else (2,)
         small = (sizes.copies, sizes.modes)
         self.C = nn.Parameter(torch.zeros(sizes.kernels, sizes.width, sizes.modes, *pair))
@@ -423,43 +331,32 @@ class S4Kernel(AbstractS4Kernel):
         rates = -POSITIVE[recipe.real_transform](self.A_real)
         inputs, readout = self.B[0], self.C
         if self.A_imag is not None:
-            imaginary = POSITIVE[recipe.imag_transform](self.A_imag)
-            rates = complex_of(rates, -imaginary)
+            rates = complex_of(rates, -POSITIVE[recipe.imag_transform](self.A_imag))
             inputs, readout = torch.view_as_complex(inputs), torch.view_as_complex(readout)
         raw = self.inv_dt.sinh() if recipe.dt_fast else self.inv_dt
-        weights = Continuous(
-            tiled(rates, width),
-            POSITIVE[recipe.dt_transform](raw),
-            tiled(inputs, width),
-            readout,
-            self._low_rank(),
-        )
-        return band_limited(weights, recipe.bandlimit)
+        steps = POSITIVE[recipe.dt_transform](raw)
+        weights = Continuous(tiled(rates, width), steps, tiled(inputs, width), readout)
+        if self.P is not None:
+            left = tiled(torch.view_as_complex(self.P), width)
+            length = int(self.get_buffer("l_kernel"))
+            weights = replace(weights, left=left, right=left.conj(), length=length)
+        return weights.band_limited(recipe.bandlimit)
 
     def decay(self) -> Stored:
-        notes = [TIED] if self.P is not None else []
-        notes += [SIGNED] if self.recipe.dt_transform == "none" else []
-        law = S4_LAWS[self.recipe.real_transform]
-        return Stored(self, "A_real", law, note="; ".join(notes))
-
-    def _low_rank(self) -> LowRank | None:
-        if self.P is None:
-            return None
-        left = tiled(torch.view_as_complex(self.P), self.width)
-        length = self.get_buffer("l_kernel")
-        return LowRank(left, left.conj(), int(length))
+        return _stored_rates(
+            self,
+            S4_LAWS[self.recipe.real_transform],
+            low_rank=self.P is not None,
+            dt_transform=self.recipe.dt_transform,
+        )
 
 
-def run_both_ways(forward: System, backward: System, u: Tensor, execution: str) -> Tensor:
-    """Two directions of a bank added as S4 adds them: the backward one sees the future alone."""
-    later = backward.run(u.flip(1), execution).flip(1)
-    # The step itself belongs to the forward direction; the backward one begins at the next.
-    shifted = torch.cat([later[:, 1:], torch.zeros_like(later[:, :1])], dim=1)
-    return forward.run(u, execution) + shifted
-
-
-#: Step sizes at the start of training lie between these.
-_SMALLEST_STEP, _LARGEST_STEP = 0.001, 0.1
+def _stored_rates(
+    kernel: nn.Module, law: AbstractReparam, *, low_rank: bool, dt_transform: str
+) -> Stored:
+    notes = [TIED] if low_rank else []
+    notes += [SIGNED] if dt_transform == "none" else []
+    return Stored(kernel, "A_real", law, note="; ".join(notes))
 
 
 class S4Layer(Core):
@@ -476,24 +373,34 @@ class S4Layer(Core):
         self.kernel = kernel
         self.D = nn.Parameter(direct)
         self.bidirectional = bidirectional
-        inner = self.inner
-        self.width = inner.width
+        self.width = self.inner.width
         # The raw weight itself is called direct among the reparameterizations.
-        named = inner.real_transform
+        named = self.inner.recipe.real_transform
         self.parameterization = "direct" if named == "none" else named
         self._known: tuple[Hashable, dict[str, System]] | None = None
 
     @property
     def inner(self) -> AbstractS4Kernel:
         """The kernel itself; older versions have it one level deeper."""
-        found = [part for part in self.kernel.modules() if isinstance(part, AbstractS4Kernel)]
-        return found[0]
+        return next(part for part in self.kernel.modules() if isinstance(part, AbstractS4Kernel))
 
     def systems(self) -> Mapping[str, System]:
         key = self._state()
         if key is not None and self._known is not None and self._known[0] == key:
             return self._known[1]
-        made = self._make()
+        inner = self.inner
+        weights = inner.continuous()
+        direct = self.D if self.D.ndim == 2 else self.D.unsqueeze(0)
+        ways: dict[str, tuple[Tensor, Tensor | None]] = {"": (weights.readout, direct)}
+        if self.bidirectional:
+            ahead, back = weights.readout.chunk(2)
+            ways = {"forward": (ahead, direct), "backward": (back, None)}
+        made = {
+            name: replace(weights, readout=readout).system(
+                skip, disc=inner.recipe.disc, checked=self.checked
+            )
+            for name, (readout, skip) in ways.items()
+        }
         self._known = None if key is None else (key, made)
         return made
 
@@ -509,36 +416,26 @@ class S4Layer(Core):
     def channels(self, u: Tensor) -> Tensor:
         """The recurrent layer alone, with its channels apart: (B,T,C,H)."""
         systems = self.systems()
-        if self.bidirectional:
-            return run_both_ways(systems["forward"], systems["backward"], u, self.execution)
-        return systems[""].run(u, self.execution)
+        if not self.bidirectional:
+            return systems[""].run(u, self.execution)
+        later = systems["backward"].run(u.flip(1), self.execution).flip(1)
+        # The step itself belongs to the forward direction; the backward one begins at the next.
+        shifted = torch.cat([later[:, 1:], torch.zeros_like(later[:, :1])], dim=1)
+        return systems["forward"].run(u, self.execution) + shifted
 
     @property
     def states(self) -> int:
         """Real numbers in the state: a stored pair has two, a real or an unpaired mode one."""
-        systems = self.systems().values()
-        return sum(s.modes().numel() * (2 if self._halved(s) else 1) for s in systems)
+        paired = self.inner.continuous().rates.is_complex()
+        return sum(
+            system.modes().numel() * (2 if paired and not isinstance(system, DplrBank) else 1)
+            for system in self.systems().values()
+        )
 
     @property
     def condition(self) -> float:
-        """How much the stored readout loses when it is restored; 1 for nothing."""
         systems = self.systems().values()
         return max([s.condition for s in systems if isinstance(s, DplrBank)], default=1.0)
-
-    def _halved(self, system: System) -> bool:
-        return not isinstance(system, DplrBank) and self.inner.continuous().rates.is_complex()
-
-    def _make(self) -> dict[str, System]:
-        inner = self.inner
-        weights = inner.continuous()
-        direct = self.D if self.D.ndim == 2 else self.D.unsqueeze(0)
-        if not self.bidirectional:
-            return {"": system_of(weights, direct, disc=inner.disc, checked=self.checked)}
-        ways = zip(("forward", "backward"), weights.readout.chunk(2), (direct, None), strict=True)
-        return {
-            name: system_of(weights.read_by(half), skip, disc=inner.disc, checked=self.checked)
-            for name, half, skip in ways
-        }
 
     def _state(self) -> Hashable | None:
         """What changes when a weight does; None while weights are trained."""
@@ -585,8 +482,7 @@ def _start(kernel: S4Kernel, direct: Tensor, generator: torch.Generator) -> None
     recipe = kernel.recipe
     kernel.C.normal_(0.0, math.sqrt(0.5), generator=generator)
     kernel.B[..., 0].fill_(1.0)
-    low, high = math.log(_SMALLEST_STEP), math.log(_LARGEST_STEP)
-    steps = torch.empty_like(kernel.inv_dt).uniform_(low, high, generator=generator).exp()
+    steps = draw_log_steps(torch.empty_like(kernel.inv_dt), generator).exp()
     raw = _raw(steps, recipe.dt_transform)
     kernel.inv_dt.copy_(raw.asinh() if recipe.dt_fast else raw)
     kernel.A_real.copy_(_raw(torch.full_like(kernel.A_real, 0.5), recipe.real_transform))
@@ -619,6 +515,12 @@ _PLAIN: Mapping[str, Callable[[Tensor], Tensor]] = {
     # The Gaussian distribution function with which Mega imitates the squared relu.
     "laplace": lambda x: 0.5 * (1.0 + torch.erf((x - 0.707107) / (0.282095 * 2.0**0.5))),
 }
+
+
+def _gated(x: Tensor, gate: Callable[[Tensor], Tensor]) -> Tensor:
+    value, raw = x.chunk(2, dim=-1)
+    return value * gate(raw)
+
 
 #: The activations of S4 by name, along the last axis; glu multiplies halves.
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
@@ -653,6 +555,17 @@ class Pointwise:
         """What follows the mixing layer."""
         return ACTIVATIONS[self.final_act](y)
 
+    def require_width(self, layer: S4Layer, *, takes: int, gives: int, key: str) -> None:
+        """Raise E_CONFIG unless the activations fit what the mixing layer `key` takes and gives."""
+        halved = [name for name in (self.activation, self.mult_act) if name.startswith("glu")]
+        share = 2 ** (len(halved) + (self.hyper_act is not None))
+        if layer.D.numel() != takes * share:
+            left = f"activation {self.activation} leaves 1/{share} of {layer.D.numel()} features"
+            raise config_error(f"{left}, and {clean(key)} takes {takes}")
+        if gives != layer.width * (2 if self.final_act.startswith("glu") else 1):
+            left = f"final_act {self.final_act} follows {gives} features of {clean(key)}"
+            raise config_error(f"{left}, and the layer has {layer.width}")
+
 
 class Mix(nn.Module):
     """A linear layer over features, whose stored tensors may have further axes of length 1.
@@ -679,7 +592,7 @@ class S4Block(nn.Module):
         pointwise: Pointwise,
         *,
         output_linear: nn.Module | None,
-        input_linear: nn.Module | None = None,
+        input_linear: nn.Module | None,
     ) -> None:
         super().__init__()
         self.input_linear = input_linear
@@ -693,289 +606,101 @@ class S4Block(nn.Module):
         return y if self.output_linear is None else self.pointwise.after(self.output_linear(y))
 
 
-class S4OldBlock(S4Layer):
-    """S4 of versions 1 to 3: recurrence and mixing layer in one module."""
-
-    def __init__(
-        self,
-        kernel: nn.Module,
-        direct: Tensor,
-        pointwise: Pointwise,
-        *,
-        bidirectional: bool = False,
-        output_linear: nn.Module,
-    ) -> None:
-        super().__init__(kernel, direct, bidirectional=bidirectional)
-        self.pointwise = pointwise
-        self.output_linear = output_linear
-
-    def forward(self, u: Tensor) -> Tensor:
-        y = self.pointwise.before(self.channels(u))
-        return self.pointwise.after(self.output_linear(y))
-
-
-def _gated(x: Tensor, gate: Callable[[Tensor], Tensor]) -> Tensor:
-    value, raw = x.chunk(2, dim=-1)
-    return value * gate(raw)
-
-
-_DIAGONAL_MODES, _LOW_RANK_MODES = ("diag", "s4d"), ("dplr", "nplr", "s4")
-
-#: The settings that change what the weights mean.
-_RECIPE = ("real_transform", "imag_transform", "dt_transform", "disc", "dt_fast")
-
-#: A discretization whose kernel is another one for every length of the sequence.
-_DSS = "dss"
-
-
-def read_recipe(facts: Facts, *, low_rank: bool, real: bool, disc: str = "zoh") -> S4Recipe:
-    """The recipe of version 4; `disc` is the default of the code."""
-    require_one_layer(facts, _RECIPE)
-    names = tuple(POSITIVE)
-    recipe = S4Recipe(
-        real_transform=facts.choice("real_transform", names, default="exp"),
-        imag_transform="none" if real else facts.choice("imag_transform", names, default="none"),
-        dt_transform=facts.choice("dt_transform", names, default="exp"),
-        disc="bilinear" if low_rank else read_disc(facts, default=disc),
-        dt_fast=facts.flag("dt_fast", default=False),
-        bandlimit=facts.number("bandlimit"),
-    )
-    if real and recipe.bandlimit is not None:
-        raise config_error("it says a bandlimit, and real modes have no frequency")
-    return recipe
-
-
-def read_disc(facts: Facts, *, default: str) -> str:
-    """The discretization of a diagonal system; dss is refused with its reason."""
-    disc = facts.choice("disc", (*DISCRETIZATIONS, _DSS), default=default)
-    if disc == _DSS:
-        raise SourceError(
-            "E_UNSUPPORTED",
-            "the discretization dss divides by a sum over the whole sequence: its kernel is "
-            "another one for every length, and so no recurrence",
-            hint="audit a model that was trained with zoh or bilinear",
-            stage="config",
-        )
-    return disc
-
-
-def read_pointwise(facts: Facts, *, mixed: bool) -> Pointwise:
-    """The activations of a block of version 4; `mixed` when a mixing layer follows."""
-    names = tuple(ACTIVATIONS)
-    final = "none"
-    if mixed:
-        final = facts.choice("final_act", names, default="glu", also=("postact",))
-    return Pointwise(
-        activation=facts.choice("activation", names, default="gelu"),
-        mult_act=facts.choice("mult_act", names, default="none"),
-        final_act=final,
-        swap_channels=bool(stated(facts, "swap_channels") or False),
-    )
-
-
-def require_one_layer(facts: Facts, names: Sequence[str]) -> None:
-    """Raise E_CONFIG when the config lists several kinds of layers, unless all names are given."""
-    several = [facts.section("model").get("layer"), facts.section().get("layer")]
-    asked = [name for name in names if not facts.given(name)]
-    if asked and any(isinstance(layer, list) for layer in several):
-        raise SourceError(
-            "E_CONFIG",
-            "the config lists several layers, and which of them is meant is not known",
-            hint="say it: " + " ".join(f"--set {name}=VALUE" for name in asked),
-            stage="config",
-        )
-
-
-def require_agreement(
-    facts: Facts, found: Mapping[str, tuple[Any, str]], *, low_rank: bool
-) -> None:
-    """Raise E_CONFIG where the config says another layer than the tensors show.
-
-    `found` has what every setting is, and the name of the tensor that shows it.
-    """
-    mode = stated(facts, "mode") or stated(facts, "kernel")
-    known = _LOW_RANK_MODES if low_rank else _DIAGONAL_MODES
-    if isinstance(mode, str) and mode in (*_DIAGONAL_MODES, *_LOW_RANK_MODES) and mode not in known:
-        shown = "a low-rank part P" if low_rank else "no low-rank part P"
-        raise config_error(f"it says mode {clean(mode)}, and the tensors have {shown}")
-    for name, (value, key) in found.items():
-        said = stated(facts, name)
-        if said is not None and said != value:
-            raise config_error(f"it says {name} = {clean(said)}, and {clean(key)} shows {value}")
-
-
-def require_rank(facts: Facts, rank: int, *, key: str) -> None:
-    """Refuse another rank than the config says; where it is silent, the code's own is 1."""
-    said = stated(facts, "rank")
-    if facts.stated and rank != (1 if said is None else said):
-        told = "the config does not say so" if said is None else f"the config says {clean(said)}"
-        raise weights_error(f"{clean(key)} has rank {rank}, and {told}")
-
-
-def require_length(tensor: Tensor, *, key: str) -> None:
-    """Refuse a length in few bits: the code stores 64, so it may be what is left of another."""
-    if tensor.dtype not in (torch.int32, torch.int64):
-        raise weights_error(f"{clean(key)} is no whole number of 64 bits")
-
-
-def require_directions(facts: Facts, *, both: bool, key: str) -> None:
-    """Refuse twice as many kernels as channels where a config says nothing of two directions."""
-    if not both or stated(facts, "bidirectional") is not None:
-        return
-    shown = f"{clean(key)} has two kernels for every channel of D"
-    if facts.stated:
-        # The code's own default is one direction.
-        raise weights_error(f"{shown}, and the config does not say bidirectional: true")
-    facts.assumed["bidirectional"] = f"true ({shown})"
-
-
-def require_width(
-    pointwise: Pointwise, layer: S4Layer, *, takes: int, gives: int, key: str
-) -> None:
-    """Raise E_CONFIG unless the activations fit the mixing layer `key`, which takes and gives."""
-    halved = [name for name in (pointwise.activation, pointwise.mult_act) if _halves(name)]
-    share = 2 ** (len(halved) + (pointwise.hyper_act is not None))
-    if layer.D.numel() != takes * share:
-        said = f"activation {pointwise.activation} leaves 1/{share} of {layer.D.numel()} features"
-        raise config_error(f"{said}, and {clean(key)} takes {takes}")
-    if gives != layer.width * (2 if _halves(pointwise.final_act) else 1):
-        said = f"final_act {pointwise.final_act} follows {gives} features of {clean(key)}"
-        raise config_error(f"{said}, and the layer has {layer.width}")
-
-
-def _halves(activation: str) -> bool:
-    return activation.startswith("glu")
-
-
-def notes_of(facts: Facts) -> tuple[str, ...]:
-    """What the original does otherwise."""
-    cut = stated(facts, "l_max")
-    if not isinstance(cut, int) or cut <= 0:
-        return ()
-    return (
-        f"the original cuts its kernels after l_max = {cut} steps when it convolves; "
-        "here they are run without the cut, as when it steps",
-    )
-
-
-def stated(facts: Facts, name: str) -> Any:
-    """What the config says of the layer, and not of the model around it; or None."""
-    inner = facts.section("model", "layer") or facts.section("layer")
-    return (inner or facts.section()).get(name)
-
-
-def mixing(
-    key: str,
-    tensors: Mapping[str, Tensor],
-    facts: Facts,
-    pointwise: Pointwise,
-    layer: S4Layer,
-    *,
-    asked: tuple[str, ...] = ("activation", "mult_act", "final_act"),
-) -> nn.Module | None:
-    """The mixing layer of a block, in a sequence where its name has a number; None without one.
-
-    It is compared with the activations once they are known: `asked` are their names.
-    """
-    known = facts.stated or all(facts.given(name) for name in asked)
-    if key not in tensors:
-        if known:
-            width = layer.width
-            require_width(pointwise, layer, takes=width, gives=width, key="what follows the layer")
-        return None
-    weight = _matrix_shape(tensors, key)
-    mix = Mix(weight, _bias_shape(tensors, key, weight[0]))
-    if known:
-        require_width(pointwise, layer, takes=weight[1], gives=weight[0], key=key)
-    return nn.Sequential(mix) if key.endswith(".0.weight") else mix
-
-
-def _matrix_shape(tensors: Mapping[str, Tensor], key: str) -> tuple[int, ...]:
-    """The shape of a matrix, with or without a third axis of length 1."""
-    shape = shape_of(tensors, key, max(2, tensors[key].ndim))
-    if shape[2:] not in ((), (1,)):
-        raise weights_error(f"{clean(key)} has the shape {shape}, and is no matrix")
-    return shape
-
-
-def _bias_shape(tensors: Mapping[str, Tensor], key: str, rows: int) -> tuple[int, ...]:
-    """The shape of the bias, with or without a second axis of length 1; every version has one."""
-    bias = key.removesuffix("weight") + "bias"
-    if bias not in tensors:
-        raise weights_error(f"{clean(bias)} is not there")
-    shape = tuple(tensors[bias].shape)
-    if shape not in ((rows,), (rows, 1)):
-        raise weights_error(f"{clean(bias)} has the shape {shape}, and {clean(key)} {rows} rows")
-    return shape
-
-
+_FAMILY_MODES = {"diag": False, "s4d": False, "dplr": True, "nplr": True, "s4": True}
 #: Either tells of a layer, so that the loss of the other is told too.
 _FIRST = re.compile(r"^(?P<prefix>(?:.*\.)?)kernel\.(?:inv_dt|A_real)\Z")
-
-_ALWAYS = ("D", "kernel.C", "kernel.B", "kernel.inv_dt", "kernel.A_real")
-
+#: The axes: Q channels, K kernels, H features, T step sizes, N modes, S copies, R the rank.
+_AXES = {
+    "D": "QH",
+    "kernel.C": "KHN2",
+    "kernel.B": "1SN2",
+    "kernel.inv_dt": "HT",
+    "kernel.A_real": "SN",
+    "kernel.A_imag": "SN",
+    "kernel.P": "RSN2",
+    "kernel.l_kernel": "",
+}
 _LOW_RANK = ("kernel.P", "kernel.l_kernel")
-
-#: The axes of B and C when their last one is (real, imaginary).
-_COMPLEX_AXES = 4
 
 
 class S4Family(AbstractFamily):
     """kernel.{C, B, inv_dt, A_real, A_imag} beside D; P and l_kernel where there is a low rank."""
 
     name: ClassVar[str] = "s4"
+    cell: ClassVar[str] = "s4"
 
-    def find(self, tensors: Mapping[str, Tensor]) -> list[Group]:
+    def find(self, tensors: Tensors) -> list[Group]:
         matches = [m for name in tensors if (m := _FIRST.match(name)) is not None]
-        prefixes = dict.fromkeys(match["prefix"] for match in matches)
-        return [_group(prefix, tensors) for prefix in prefixes]
+        return [_group(prefix, tensors) for prefix in dict.fromkeys(m["prefix"] for m in matches)]
 
-    def layer(self, group: Group, tensors: Mapping[str, Tensor], facts: Facts) -> S4Layer:
+    def layer(self, group: Group, tensors: Tensors, hyper: Hyperparameters) -> S4Layer:
         sizes, channels = _sizes(group, tensors)
-        recipe = read_recipe(facts, low_rank=sizes.rank > 0, real=sizes.real)
+        recipe = _read_recipe(hyper, sizes)
         both = sizes.kernels == 2 * channels
-        _compare(facts, group, sizes, channels)
-        require_directions(facts, both=both, key=group.keys["kernel.C"])
+        rates, readout = group.keys["kernel.A_real"], group.keys["kernel.C"]
+        found: dict[str, tuple[Any, str]] = {
+            "d_state": (sizes.modes if sizes.real else 2 * sizes.modes, rates),
+            "n_ssm": (sizes.copies, rates),
+            "is_real": (sizes.real, readout),
+            "bidirectional": (both, readout),
+            "channels": (channels, group.keys["D"]),
+        }
+        if sizes.rank:
+            found["rank"] = (sizes.rank, group.keys["kernel.P"])
+            if layer_setting(hyper, "rank") is None:
+                require_rank(hyper, *found["rank"])
+        require_agreement(hyper, found, low_rank=sizes.rank > 0)
+        require_directions(hyper, both=both, key=readout)
         direct = torch.zeros(channels, sizes.width)
         return S4Layer(S4Kernel(sizes, recipe), direct, bidirectional=both)
 
-    def whole(
-        self, groups: list[Group], tensors: Mapping[str, Tensor], facts: Facts
-    ) -> Whole | str:
+    def whole(self, groups: list[Group], tensors: Tensors, hyper: Hyperparameters) -> Whole | str:
         found = stack_of(
-            groups, tensors, facts, lambda group: self._block(group, tensors, facts), end=".layer."
+            groups, tensors, hyper, lambda group: self._block(group, tensors, hyper), end=".layer."
         )
-        return found if isinstance(found, str) else Whole(found, notes=notes_of(facts))
+        return found if isinstance(found, str) else Whole(found, notes=kernel_notes(hyper))
 
-    def _block(self, group: Group, tensors: Mapping[str, Tensor], facts: Facts) -> S4Block | str:
+    def published(self, module: nn.Module, own: Tensors) -> Stored | str | None:
+        if not {"C", "inv_dt", "A_real", "B"} <= set(own):
+            return None
+        law = stated_law(module, "A_real", "real_transform")
+        if isinstance(law, str):
+            return law
+        dt_transform = getattr(module, "dt_transform", "exp")
+        return _stored_rates(module, law, low_rank="P" in own, dt_transform=dt_transform)
+
+    def _block(self, group: Group, tensors: Tensors, hyper: Hyperparameters) -> S4Block | str:
         # Of the public code a gate cannot be built, and a bottleneck fits only when it is 1.
-        if stated(facts, "gate") is not None or stated(facts, "bottleneck") not in (None, 1):
+        gate, bottleneck = layer_setting(hyper, "gate"), layer_setting(hyper, "bottleneck")
+        if gate is not None or bottleneck not in (None, 1):
             return "gate or bottleneck is set, and the public code cannot run that"
         outside = group.prefix.removesuffix("layer.")
-        layer = self.layer(group, tensors, facts)
+        layer = self.layer(group, tensors, hyper)
         out, into = outside + "output_linear.0.weight", outside + "input_linear.weight"
-        pointwise = read_pointwise(facts, mixed=out in tensors)
-        return S4Block(
-            layer,
-            pointwise,
-            output_linear=mixing(out, tensors, facts, pointwise, layer),
-            input_linear=_input(tensors, into, layer.width) if into in tensors else None,
+        names = tuple(ACTIVATIONS)
+        pointwise = Pointwise(
+            activation=hyper.choice("activation", names, default="gelu"),
+            mult_act=hyper.choice("mult_act", names, default="none"),
+            final_act=read_final_act(hyper) if out in tensors else "none",
+            swap_channels=bool(layer_setting(hyper, "swap_channels")),
         )
+        front = None
+        if into in tensors:
+            shape = shape_of(tensors, into, 2)
+            # Without a gate or a bottleneck the layer in front keeps the width.
+            if shape != (layer.width, layer.width):
+                fact = f"{clean(into)} has the shape {shape}, and the layer {layer.width} features"
+                raise weights_error(fact)
+            front = Mix(shape)
+        mix = mixing(out, tensors, hyper, pointwise, layer)
+        return S4Block(layer, pointwise, output_linear=mix, input_linear=front)
 
 
-def _input(tensors: Mapping[str, Tensor], key: str, width: int) -> Mix:
-    """The layer in front; without a gate or a bottleneck it keeps the width."""
-    shape = shape_of(tensors, key, 2)
-    if shape != (width, width):
-        raise weights_error(f"{clean(key)} has the shape {shape}, and the layer {width} features")
-    return Mix(shape)
-
-
-def _group(prefix: str, tensors: Mapping[str, Tensor]) -> Group:
-    roles: list[str] = list(_ALWAYS)
-    pairs = [tensors.get(f"{prefix}kernel.{name}") for name in ("B", "C")]
+def _group(prefix: str, tensors: Tensors) -> Group:
+    roles = ["D", "kernel.C", "kernel.B", "kernel.inv_dt", "kernel.A_real"]
+    pairs = [tensors.get(f"{prefix}kernel.{name}") for name in "BC"]
     # Real weights have an axis less; one tensor alone with such axes is damaged.
-    paired = all(t is None or t.ndim == _COMPLEX_AXES for t in pairs)
+    paired = all(t is None or t.ndim == len("KHN2") for t in pairs)
     if f"{prefix}kernel.A_imag" in tensors or paired:
         roles.append("kernel.A_imag")
     if any(prefix + role in tensors for role in _LOW_RANK):
@@ -985,57 +710,194 @@ def _group(prefix: str, tensors: Mapping[str, Tensor]) -> Group:
     return Group(prefix, keys, tuple(name for name in inside if name not in keys.values()))
 
 
-def _sizes(group: Group, tensors: Mapping[str, Tensor]) -> tuple[S4Sizes, int]:
-    """The sizes, and the channels of D; what else does not fit is found when it is filled."""
+def _sizes(group: Group, tensors: Tensors) -> tuple[S4Sizes, int]:
+    """The sizes, and the channels of D."""
     keys = group.keys
-    width, steps = shape_of(tensors, keys["kernel.inv_dt"], 2)
-    copies, modes = shape_of(tensors, keys["kernel.A_real"], 2)
     real = "kernel.A_imag" not in keys
-    kernels = shape_of(tensors, keys["kernel.C"], 3 if real else 4)[0]
-    rank = shape_of(tensors, keys["kernel.P"], 4)[0] if "kernel.P" in keys else 0
-    channels = shape_of(tensors, keys["D"], 2)[0]
-    _require_fitting(group, tensors)
-    if width % copies or steps not in (1, modes):
-        shapes = f"{clean(keys['kernel.A_real'])} has {copies} copies of {modes} modes, which"
-        steps_of = f"{clean(keys['kernel.inv_dt'])} with {width} features of {steps} step sizes"
-        raise weights_error(f"{shapes} do not fit {steps_of}")
+    axes = {role: _AXES[role].removesuffix("2") if real else _AXES[role] for role in keys}
+    size = fitting_sizes(tensors, keys, axes)
+    channels, kernels, width, modes, copies = (size[letter] for letter in "QKHNS")
+    rank = size.get("R", 0)
+    if size["T"] not in (1, modes):
+        raise weights_error(f"{clean(keys['kernel.inv_dt'])} does not fit {modes} modes")
     if kernels not in (channels, 2 * channels):
         shown = f"{clean(keys['kernel.C'])} has {kernels} kernels"
         raise weights_error(f"{shown}, which do not fit {channels} channels of {clean(keys['D'])}")
     if rank:
-        require_length(tensors[keys["kernel.l_kernel"]], key=keys["kernel.l_kernel"])
+        require_length(tensors, keys["kernel.l_kernel"])
     if real and rank:
         raise weights_error(f"{clean(keys['kernel.P'])} beside real weights")
-    sizes = S4Sizes(width, modes, copies, kernels, rank, real=real, per_mode=steps > 1)
-    return sizes, channels
+    per_mode = size["T"] > 1
+    return S4Sizes(width, modes, copies, kernels, rank, real=real, per_mode=per_mode), channels
 
 
-def _require_fitting(group: Group, tensors: Mapping[str, Tensor]) -> None:
-    """Features, copies and modes are the same wherever they stand."""
-    keys = group.keys
-    rates = keys["kernel.A_real"]
-    require_alike(tensors, (keys["kernel.C"], 1), (keys["kernel.inv_dt"], 0))
-    require_alike(tensors, (keys["kernel.C"], 2), (rates, 1))
-    require_alike(tensors, (keys["D"], 1), (keys["kernel.inv_dt"], 0))
-    require_alike(tensors, (keys["kernel.B"], 1), (rates, 0), axes=2)
-    for role in ("kernel.A_imag", "kernel.P"):
-        if role in keys:
-            start = 1 if role == "kernel.P" else 0
-            require_alike(tensors, (keys[role], start), (rates, 0), axes=2)
+def fitting_sizes(
+    tensors: Tensors, keys: Mapping[str, str], axes: Mapping[str, str]
+) -> dict[str, int]:
+    """What every letter of the axes stands for; E_WEIGHTS unless each has one size.
+
+    H features take S copies in turn.
+    """
+    sizes = {"1": 1, "2": 2}
+    # C names most letters, and is looked at first.
+    for role in sorted(keys, key=lambda role: role.rpartition(".")[2] != "C"):
+        key, letters = keys[role], axes[role]
+        shape = tuple(tensors[key].shape)
+        here = dict(zip(letters, shape, strict=False))
+        known = {letter: sizes.get(letter, size) for letter, size in here.items()}
+        if len(letters) != len(shape) or 0 in shape or known != here:
+            raise weights_error(f"{clean(key)} {shape} does not fit its neighbours")
+        sizes |= known
+    if sizes["H"] % sizes.get("S", 1):
+        where = clean(next(iter(keys.values())))
+        raise weights_error(f"{where}: {sizes['S']} copies do not fit {sizes['H']} features")
+    return sizes
 
 
-def _compare(facts: Facts, group: Group, sizes: S4Sizes, channels: int) -> None:
-    keys = group.keys
-    rates, readout = keys["kernel.A_real"], keys["kernel.C"]
-    found: dict[str, tuple[Any, str]] = {
-        "d_state": (sizes.modes if sizes.real else 2 * sizes.modes, rates),
-        "n_ssm": (sizes.copies, rates),
-        "is_real": (sizes.real, readout),
-        "bidirectional": (sizes.kernels == 2 * channels, readout),
-        "channels": (channels, keys["D"]),
-    }
-    if sizes.rank and stated(facts, "rank") is not None:
-        found["rank"] = (sizes.rank, keys["kernel.P"])
-    elif sizes.rank:
-        require_rank(facts, sizes.rank, key=keys["kernel.P"])
-    require_agreement(facts, found, low_rank=sizes.rank > 0)
+def _read_recipe(hyper: Hyperparameters, sizes: S4Sizes) -> S4Recipe:
+    names = ("real_transform", "imag_transform", "dt_transform", "disc", "dt_fast")
+    require_one_layer(hyper, names)
+    known, real = tuple(POSITIVE), sizes.real
+    recipe = S4Recipe(
+        real_transform=hyper.choice("real_transform", known, default="exp"),
+        imag_transform="none" if real else hyper.choice("imag_transform", known, default="none"),
+        dt_transform=hyper.choice("dt_transform", known, default="exp"),
+        disc="bilinear" if sizes.rank else read_disc(hyper, default="zoh"),
+        dt_fast=hyper.flag("dt_fast", default=False),
+        bandlimit=hyper.number("bandlimit"),
+    )
+    if real and recipe.bandlimit is not None:
+        raise config_error("the config says a bandlimit, and real modes have no frequency")
+    return recipe
+
+
+def layer_setting(hyper: Hyperparameters, name: str) -> Any:
+    """What the config says of the layer, and not of the model around it; or None."""
+    inner = hyper.section("model", "layer") or hyper.section("layer")
+    return (inner or hyper.section()).get(name)
+
+
+def read_disc(hyper: Hyperparameters, *, default: str) -> str:
+    """The discretization of a diagonal system; dss is refused with its reason."""
+    disc = hyper.choice("disc", (*DISCRETIZATIONS, "dss"), default=default)
+    if disc == "dss":
+        raise unsupported(
+            "the discretization dss divides by a sum over the whole sequence: its kernel is "
+            "another one for every length, and so no recurrence",
+            hint="audit a model that was trained with zoh or bilinear",
+        )
+    return disc
+
+
+def read_final_act(hyper: Hyperparameters) -> str:
+    """What follows the mixing layer of a block."""
+    return hyper.choice("final_act", tuple(ACTIVATIONS), default="glu", also=("postact",))
+
+
+def mixing(
+    key: str,
+    tensors: Tensors,
+    hyper: Hyperparameters,
+    pointwise: Pointwise,
+    layer: S4Layer,
+    *,
+    activations: Sequence[str] = ("activation", "mult_act", "final_act"),
+) -> nn.Module | None:
+    """The mixing layer of a block, in a sequence where its name has a number; None without one.
+
+    It is compared with the activations once these settings are known.
+    """
+    known = hyper.has_config or all(hyper.given(name) for name in activations)
+    if key not in tensors:
+        if known:
+            after = "what follows the layer"
+            pointwise.require_width(layer, takes=layer.width, gives=layer.width, key=after)
+        return None
+    # The weight may have a third axis of length 1, the bias a second one.
+    weight = shape_of(tensors, key, max(2, tensors[key].ndim))
+    if weight[2:] not in ((), (1,)):
+        raise weights_error(f"{clean(key)} has the shape {weight}, and is no matrix")
+    rows, bias = weight[0], key.removesuffix("weight") + "bias"
+    if bias not in tensors:
+        raise weights_error(f"{clean(bias)} is not there")
+    shift = tuple(tensors[bias].shape)
+    if shift not in ((rows,), (rows, 1)):
+        raise weights_error(f"{clean(bias)} has the shape {shift}, and {clean(key)} {rows} rows")
+    if known:
+        pointwise.require_width(layer, takes=weight[1], gives=rows, key=key)
+    mix = Mix(weight, shift)
+    return nn.Sequential(mix) if key.endswith(".0.weight") else mix
+
+
+def require_one_layer(hyper: Hyperparameters, names: Sequence[str]) -> None:
+    """Raise E_CONFIG when the config lists several kinds of layers, unless all names are given."""
+    several = [hyper.section("model").get("layer"), hyper.section().get("layer")]
+    unknown = [name for name in names if not hyper.given(name)]
+    if unknown and any(isinstance(layer, list) for layer in several):
+        raise config_error(
+            "the config lists several layers, and which of them is meant is not known",
+            hint="say it: " + " ".join(f"--set {name}=VALUE" for name in unknown),
+        )
+
+
+def require_agreement(
+    hyper: Hyperparameters, found: Mapping[str, tuple[Any, str]], *, low_rank: bool
+) -> None:
+    """Raise E_CONFIG where the config says another layer than the tensors show.
+
+    `found` has what every setting is, and the name of the tensor that shows it.
+    """
+    mode = layer_setting(hyper, "mode") or layer_setting(hyper, "kernel")
+    if isinstance(mode, str) and _FAMILY_MODES.get(mode, low_rank) != low_rank:
+        shown = "a low-rank part P" if low_rank else "no low-rank part P"
+        raise config_error(f"the config says mode {clean(mode)}, and the tensors have {shown}")
+    for name, (value, key) in found.items():
+        stated = layer_setting(hyper, name)
+        if stated is not None and stated != value:
+            raise config_error(
+                f"the config says {name} = {clean(stated)}, and {clean(key)} shows {value}"
+            )
+
+
+def require_rank(hyper: Hyperparameters, rank: int, key: str) -> None:
+    """Refuse another rank than the config says; where it is silent, the code's own is 1."""
+    stated = layer_setting(hyper, "rank")
+    if hyper.has_config and rank != (1 if stated is None else stated):
+        other = "does not say so" if stated is None else f"says {clean(stated)}"
+        raise weights_error(f"{clean(key)} has rank {rank}, and the config {other}")
+
+
+def require_length(tensors: Tensors, key: str) -> None:
+    """Refuse a length in few bits: the code stores 64, so it may be what is left of another."""
+    if tensors[key].dtype not in (torch.int32, torch.int64):
+        raise weights_error(f"{clean(key)} is no whole number of 64 bits")
+
+
+def require_directions(hyper: Hyperparameters, *, both: bool, key: str) -> None:
+    """Refuse twice as many kernels as channels where a config says nothing of two directions."""
+    if not both or layer_setting(hyper, "bidirectional") is not None:
+        return
+    shown = f"{clean(key)} has two kernels for every channel of D"
+    if hyper.has_config:
+        # The code's own default is one direction.
+        raise weights_error(f"{shown}, and the config does not say bidirectional: true")
+    hyper.assumed["bidirectional"] = f"true ({shown})"
+
+
+def kernel_notes(hyper: Hyperparameters) -> tuple[str, ...]:
+    """What the original does otherwise."""
+    cut = layer_setting(hyper, "l_max")
+    if not isinstance(cut, int) or cut <= 0:
+        return ()
+    return (
+        f"the original cuts its kernels after l_max = {cut} steps when it convolves; "
+        "here they are run without the cut, as when it steps",
+    )
+
+
+def stated_law(module: nn.Module, name: str, attribute: str) -> AbstractReparam | str:
+    """The law of a published kernel, by the name that the module keeps of it, or why none."""
+    stated: Any = getattr(module, attribute, None)
+    if isinstance(stated, str) and stated in S4_LAWS:
+        return S4_LAWS[stated]
+    return UNSTATED_LAW.format(name=name, attribute=attribute, known=", ".join(S4_LAWS))

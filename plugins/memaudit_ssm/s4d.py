@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,31 +18,37 @@ from memaudit.reparams.best import Best
 from memaudit.reparams.direct import Direct
 from memaudit.reparams.exp import Exp
 from memaudit.reparams.softplus import Softplus
-from memaudit_ssm.core import ROUNDING, Core, Stored, complex_of
+from memaudit_ssm.core import ROUNDING, Core, Stored, complex_of, draw_log_steps
 from memaudit_ssm.family import (
     AbstractFamily,
     Group,
     Projection,
     ResidualStack,
+    Tensors,
     Whole,
-    activation_of,
-    indexed,
-    projection,
+    in_order,
+    paired_shape,
+    read_projection,
     require_alike,
     shape_of,
-    weights_error,
 )
-from memaudit_ssm.settings import MODEL_PLACES, Facts, read_pooling, require_stated
+from memaudit_ssm.settings import Hyperparameters, read_pooling
 
 #: The constant of `best` in the public code of StableSSM: rate = 1 / (w² + 0.1).
 BEST_OFFSET = 0.1
-
 #: As StableSSM names them: the real part of A in continuous time.
 REAL_PART: Mapping[str, Callable[[Tensor], Tensor]] = {
     "exp": lambda w: -torch.exp(w),
     "softplus": lambda w: -functional.softplus(w),
     "best": lambda w: -1.0 / (w * w + BEST_OFFSET),
     "direct": lambda w: w,
+}
+#: The raw weight of the rate 1/2 with which training starts.
+_RAW_HALF = {
+    "exp": math.log(0.5),
+    "softplus": math.log(math.expm1(0.5)),
+    "best": math.sqrt(2.0 - BEST_OFFSET),
+    "direct": -0.5,
 }
 
 
@@ -66,9 +72,6 @@ STABLE_LAWS: dict[str, AbstractReparam] = {
     "best": HeldBest(a=1.0, b=BEST_OFFSET),
     "direct": Direct(),
 }
-
-#: Step sizes at the start of training lie between these.
-_SMALLEST_STEP, _LARGEST_STEP = 0.001, 0.1
 
 
 class S4DKernel(nn.Module):
@@ -118,10 +121,10 @@ class S4D(Core):
 
     def system(self) -> Bank:
         """The bank in discrete time."""
-        dt = self.kernel.log_dt.exp().unsqueeze(-1)
-        modes, gains = discretize(self.rates(), dt, how="zoh")
+        kernel = self.kernel
+        modes, gains = discretize(self.rates(), kernel.log_dt.exp().unsqueeze(-1), how="zoh")
         # One of each conjugate pair is stored; the other one doubles the real part.
-        readout = 2.0 * torch.view_as_complex(self.kernel.C)
+        readout = 2.0 * torch.view_as_complex(kernel.C)
         return Bank(modes, gains, readout.unsqueeze(0), self.D.unsqueeze(0))
 
     def systems(self) -> Mapping[str, System]:
@@ -139,11 +142,10 @@ class S4D(Core):
     @torch.no_grad()
     def _start(self, generator: torch.Generator) -> None:
         kernel = self.kernel
-        low, high = math.log(_SMALLEST_STEP), math.log(_LARGEST_STEP)
-        kernel.log_dt.uniform_(low, high, generator=generator)
+        draw_log_steps(kernel.log_dt, generator)
         kernel.C.normal_(0.0, math.sqrt(0.5), generator=generator)
         kernel.A_imag.copy_(math.pi * torch.arange(kernel.A_imag.shape[1]))
-        kernel.log_A_real.fill_(_raw_half(self.parameterization))
+        kernel.log_A_real.fill_(_RAW_HALF[self.parameterization])
         self.D.normal_(generator=generator)
 
 
@@ -160,16 +162,6 @@ class S4DBlock(S4D):
         return functional.glu(functional.linear(hidden, mix.weight[..., 0], mix.bias), dim=-1)
 
 
-def _raw_half(parameterization: str) -> float:
-    """The raw weight of the rate 1/2 with which training starts."""
-    return {
-        "exp": math.log(0.5),
-        "softplus": math.log(math.expm1(0.5)),
-        "best": math.sqrt(2.0 - 0.1),
-        "direct": -0.5,
-    }[parameterization]
-
-
 class ExampleStack(ResidualStack):
     """S4Model of state-spaces/s4's example.py."""
 
@@ -177,16 +169,15 @@ class ExampleStack(ResidualStack):
 
     def __init__(
         self,
-        layers: Sequence[Core],
+        layers: Sequence[nn.Module],
         *,
         inputs: int,
         outputs: int,
         hidden: int,
         prenorm: bool,
-        pooled: bool,
-        pooling: str = "mean",
+        pooling: str,
     ) -> None:
-        super().__init__(inputs=inputs, prenorm=prenorm, pooled=pooled, pooling=pooling)
+        super().__init__(inputs=inputs, hidden=hidden, prenorm=prenorm, pooling=pooling)
         self.encoder = nn.Linear(inputs, hidden)
         self.s4_layers = nn.ModuleList(layers)
         self.norms = nn.ModuleList(nn.LayerNorm(hidden) for _ in layers)
@@ -194,6 +185,27 @@ class ExampleStack(ResidualStack):
 
     def stack(self) -> tuple[nn.ModuleList, nn.ModuleList]:
         return self.s4_layers, self.norms
+
+
+def example_stack(
+    layers: Sequence[nn.Module], tensors: Tensors, hyper: Hyperparameters, *, pooling: str
+) -> ExampleStack:
+    """The example's stack around these layers, with the sizes of its encoder and decoder."""
+    outputs, hidden = shape_of(tensors, "decoder.weight", 2)
+    inputs = shape_of(tensors, "encoder.weight", 2)[1]
+    require_alike(tensors, ("encoder.weight", 0), ("decoder.weight", 1))
+    hyper.require_sizes(
+        {
+            "d_input": (inputs, "the inputs of encoder.weight are"),
+            "d_output": (outputs, "the outputs of decoder.weight are"),
+            "d_model": (hidden, "the inputs of decoder.weight are"),
+            "n_layers": (len(layers), "the layers in the file are"),
+        }
+    )
+    prenorm = hyper.flag("prenorm", default=False)
+    return ExampleStack(
+        layers, inputs=inputs, outputs=outputs, hidden=hidden, prenorm=prenorm, pooling=pooling
+    )
 
 
 class StableLayers(nn.Module):
@@ -206,7 +218,7 @@ class StableLayers(nn.Module):
 
 
 class StableStack(ResidualStack):
-    """StableSSMModel between its linear encoder and decoder."""
+    """StableSSMModel between its linear encoder and decoder, as Lightning saves them."""
 
     listed: ClassVar[str] = "stablessm_layers"
 
@@ -215,14 +227,12 @@ class StableStack(ResidualStack):
         layers: Sequence[Core],
         *,
         ends: tuple[Projection, Projection],
-        hidden: int,
         prenorm: bool,
-        pooled: bool,
-        pooling: str = "mean",
+        pooling: str,
     ) -> None:
         encoder, decoder = ends
-        inputs = encoder.U.in_features
-        super().__init__(inputs=inputs, prenorm=prenorm, pooled=pooled, pooling=pooling)
+        inputs, hidden = encoder.U.in_features, encoder.U.out_features
+        super().__init__(inputs=inputs, hidden=hidden, prenorm=prenorm, pooling=pooling)
         self.encoder = encoder
         self.net = StableLayers(layers, hidden)
         self.decoder = decoder
@@ -231,23 +241,23 @@ class StableStack(ResidualStack):
         return self.net.stablessm_layers, self.net.norms
 
 
+_Layer = TypeVar("_Layer", bound=S4D)
+
 _FIRST = re.compile(r"^(?P<prefix>(?:.*\.)?)kernel\.(?P<role>log_A_real|A_imag)\Z")
-
 _KERNEL = ("kernel.C", "kernel.log_dt", "kernel.log_A_real", "kernel.A_imag")
-
 _MIX = ("output_linear.0.weight", "output_linear.0.bias")
-
-_EXAMPLE, _STABLE = "s4_layers.", "net.stablessm_layers."
-
 _NETS = (("model", "net"), ("net",))
+#: How log_A_real becomes a rate is told by the kernel of the module alone.
+UNCLEAR = "how log_A_real becomes a rate is not clear: its kernel is that of no known form"
 
 
 class S4DFamily(AbstractFamily):
     """kernel.{C, log_dt, log_A_real, A_imag} beside D; B is 1 and not stored."""
 
     name: ClassVar[str] = "s4d"
+    cell: ClassVar[str] = "s4d"
 
-    def find(self, tensors: Mapping[str, Tensor]) -> list[Group]:
+    def find(self, tensors: Tensors) -> list[Group]:
         groups: dict[str, Group] = {}
         for name in tensors:
             match = _FIRST.match(name)
@@ -256,134 +266,90 @@ class S4DFamily(AbstractFamily):
             prefix = match["prefix"]
             inside = [key for key in tensors if key.startswith(f"{prefix}kernel.")]
             roles = {role: prefix + role for role in (*_KERNEL, "D")}
-            strange = tuple(key for key in inside if key not in roles.values())
+            unknown = tuple(key for key in inside if key not in roles.values())
             # Other families have an A_imag too; here it tells that log_A_real was lost.
-            if match["role"] == "log_A_real" or (not strange and len(inside) == len(_KERNEL) - 1):
-                groups[prefix] = Group(prefix, roles, strange)
+            if match["role"] == "log_A_real" or (not unknown and len(inside) == len(_KERNEL) - 1):
+                groups[prefix] = Group(prefix, roles, unknown)
         return list(groups.values())
 
-    def layer(self, group: Group, tensors: Mapping[str, Tensor], facts: Facts) -> S4D:
-        width, states = _sizes(group, tensors)
-        return S4D(width, states, parameterization=_parameterization(group, facts))
+    def layer(self, group: Group, tensors: Tensors, hyper: Hyperparameters) -> S4D:
+        return self._built(S4D, group, tensors, hyper)
 
-    def whole(
-        self, groups: list[Group], tensors: Mapping[str, Tensor], facts: Facts
-    ) -> Whole | str:
-        if indexed(groups, _EXAMPLE):
-            return _example(groups, tensors, facts)
-        if indexed(groups, _STABLE):
-            return _stable(groups, tensors, facts)
-        return "the layers are named neither s4_layers.N nor net.stablessm_layers.N"
+    def whole(self, groups: list[Group], tensors: Tensors, hyper: Hyperparameters) -> Whole | str:
+        example, stable = in_order(groups, "s4_layers."), in_order(groups, "net.stablessm_layers.")
+        ordered = example or stable
+        if ordered is None:
+            return "the layers are named neither s4_layers.N nor net.stablessm_layers.N"
+        if not {f"{g.prefix}{end}" for g in groups for end in _MIX} <= set(tensors):
+            return "a layer has no output_linear"
+        ends = ("encoder", "decoder") if example else ("encoder.U", "decoder.U")
+        if not {f"{end}.weight" for end in ends} <= set(tensors):
+            return f"{' or '.join(ends)} is missing"
+        layers = [self._block(group, tensors, hyper) for group in ordered]
+        if example:
+            pooling = read_pooling(hyper, default="mean", also=("pooled",))
+            return Whole(example_stack(layers, tensors, hyper, pooling=pooling))
+        return Whole(_stable_stack(layers, tensors, hyper))
 
+    def published(self, module: nn.Module, own: Tensors) -> Stored | str | None:
+        if not {"C", "log_dt", "log_A_real", "A_imag"} <= set(own) or "B" in own:
+            return None
+        law = law_of_kernel(module, own)
+        return UNCLEAR if law is None else Stored(module, "log_A_real", law)
 
-def _sizes(group: Group, tensors: Mapping[str, Tensor]) -> tuple[int, int]:
-    width, pairs, two = shape_of(tensors, group.keys["kernel.C"], 3)
-    if two != 2:
-        raise weights_error(f"{group.keys['kernel.C']} does not end in pairs (real, imaginary)")
-    require_alike(
-        tensors, (group.keys["kernel.C"], 0), (group.keys["kernel.log_A_real"], 0), axes=2
-    )
-    return width, 2 * pairs
+    def _block(self, group: Group, tensors: Tensors, hyper: Hyperparameters) -> S4DBlock:
+        block = self._built(S4DBlock, group, tensors, hyper)
+        readout = group.keys["kernel.C"]
+        require_alike(tensors, (readout, 0), (f"{group.prefix}{_MIX[0]}", 1))
+        states = 2 * block.kernel.C.shape[1]
+        hyper.require_sizes({"d_state": (states, f"{readout} has room for")})
+        return block
 
-
-def _parameterization(group: Group, facts: Facts) -> str:
-    """S4D has exp and no other; StableSSM states its own."""
-    stable = "stablessm" in group.prefix or bool(facts.section("model", "net"))
-    default = "exp" if facts.stated and not stable else None
-    return facts.choice(
-        "parameterization", tuple(REAL_PART), default=default, also=("real_transform",)
-    )
-
-
-def _example(groups: list[Group], tensors: Mapping[str, Tensor], facts: Facts) -> Whole | str:
-    if not {f"{g.prefix}{end}" for g in groups for end in _MIX} <= set(tensors):
-        return "a layer has no output_linear"
-    outputs, hidden = (
-        shape_of(tensors, "decoder.weight", 2) if "decoder.weight" in tensors else (0, 0)
-    )
-    if not outputs or "encoder.weight" not in tensors:
-        return "encoder or decoder is missing"
-    layers = [_block(g, tensors, facts) for g in _ordered(groups, _EXAMPLE)]
-    inputs = shape_of(tensors, "encoder.weight", 2)[1]
-    require_alike(tensors, ("encoder.weight", 0), ("decoder.weight", 1))
-    require_stated(facts, MODEL_PLACES, "d_input", inputs, "the inputs of encoder.weight are")
-    require_stated(facts, MODEL_PLACES, "d_output", outputs, "the outputs of decoder.weight are")
-    require_stated(facts, MODEL_PLACES, "d_model", hidden, "the inputs of decoder.weight are")
-    require_stated(facts, MODEL_PLACES, "n_layers", len(layers), "the layers in the file are")
-    prenorm = facts.flag("prenorm", default=False)
-    pooling = read_pooling(facts, default="mean", also=("pooled",))
-    net = ExampleStack(
-        layers,
-        inputs=inputs,
-        outputs=outputs,
-        hidden=hidden,
-        prenorm=prenorm,
-        pooled=pooling != "none",
-        pooling=pooling,
-    )
-    return Whole(net)
+    def _built(
+        self, kind: type[_Layer], group: Group, tensors: Tensors, hyper: Hyperparameters
+    ) -> _Layer:
+        readout, rates = group.keys["kernel.C"], group.keys["kernel.log_A_real"]
+        width, pairs = paired_shape(tensors, readout, 2)
+        require_alike(tensors, (readout, 0), (rates, 0), axes=2)
+        # S4D has exp and no other; StableSSM states its own.
+        stable = "stablessm" in group.prefix or bool(hyper.section("model", "net"))
+        default = "exp" if hyper.has_config and not stable else None
+        parameterization = hyper.choice(
+            "parameterization", tuple(REAL_PART), default=default, also=("real_transform",)
+        )
+        return kind(width, 2 * pairs, parameterization=parameterization)
 
 
-def _stable(groups: list[Group], tensors: Mapping[str, Tensor], facts: Facts) -> Whole | str:
-    if not {f"{g.prefix}{end}" for g in groups for end in _MIX} <= set(tensors):
-        return "a layer has no output_linear"
-    if not {"encoder.U.weight", "decoder.U.weight"} <= set(tensors):
-        return "encoder.U or decoder.U is missing"
-    layers = [_block(g, tensors, facts) for g in _ordered(groups, _STABLE)]
-    hidden, inputs, first = projection(facts, tensors, "encoder")
-    outputs, _, last = projection(facts, tensors, "decoder")
+def _stable_stack(
+    layers: Sequence[S4DBlock], tensors: Tensors, hyper: Hyperparameters
+) -> StableStack:
+    encoder = read_projection(tensors, hyper, "encoder")
+    decoder = read_projection(tensors, hyper, "decoder")
     require_alike(tensors, ("encoder.U.weight", 0), ("decoder.U.weight", 1))
-    require_stated(facts, _NETS, "rec1_size", hidden, "the outputs of encoder.U.weight are")
-    require_stated(facts, _NETS, "n_layers", len(layers), "the layers in the file are")
-    prenorm, pooling = facts.flag("prenorm", default=False), _pooling(facts)
-    ends = (
-        Projection(inputs, hidden, bias=first, activation=activation_of(facts, "encoder")),
-        Projection(hidden, outputs, bias=last, activation=activation_of(facts, "decoder")),
-    )
-    net = StableStack(
-        layers,
-        ends=ends,
-        hidden=hidden,
-        prenorm=prenorm,
-        pooled=pooling != "none",
-        pooling=pooling,
-    )
-    return Whole(net)
-
-
-def _pooling(facts: Facts) -> str:
-    """StableSSM says return_seq for the opposite of an average."""
-    sequences = facts.section("model", "net").get("return_seq")
-    if sequences is None or facts.given("pool"):
-        return read_pooling(facts, default="mean")
-    return "none" if sequences else "mean"
-
-
-def _block(group: Group, tensors: Mapping[str, Tensor], facts: Facts) -> S4DBlock:
-    width, states = _sizes(group, tensors)
-    require_alike(
-        tensors, (group.keys["kernel.C"], 0), (f"{group.prefix}output_linear.0.weight", 1)
-    )
-    require_stated(facts, MODEL_PLACES, "d_state", states, f"{group.keys['kernel.C']} has room for")
-    return S4DBlock(width, states, parameterization=_parameterization(group, facts))
-
-
-def _ordered(groups: list[Group], start: str) -> list[Group]:
-    by_prefix = {group.prefix: group for group in groups}
-    return [by_prefix[f"{start}{i}."] for i in range(len(groups))]
+    sizes = {
+        "rec1_size": (encoder.U.out_features, "the outputs of encoder.U.weight are"),
+        "n_layers": (len(layers), "the layers in the file are"),
+    }
+    hyper.require_sizes(sizes, places=_NETS)
+    prenorm = hyper.flag("prenorm", default=False)
+    # StableSSM says return_seq for the opposite of an average.
+    sequences = hyper.section("model", "net").get("return_seq")
+    if sequences is None or hyper.given("pool"):
+        pooling = read_pooling(hyper, default="mean")
+    else:
+        pooling = "none" if sequences else "mean"
+    return StableStack(layers, ends=(encoder, decoder), prenorm=prenorm, pooling=pooling)
 
 
 #: So many steps tell one form from another even where step sizes are 0.001.
 _STEPS = 64
-
 #: Single precision loses up to a ten-thousandth where the code subtracts one from exp(dt·A).
 _CLOSE = 1e-3
-
 #: What a module raises that only looks like a kernel.
 _NO_KERNEL = (RuntimeError, TypeError, ValueError, AttributeError, IndexError)
 
 
-def law_of_kernel(part: nn.Module, own: Mapping[str, Tensor]) -> AbstractReparam | None:
+def law_of_kernel(module: nn.Module, own: Tensors) -> AbstractReparam | None:
     """The one law with which the kernel of S4D is that of the module; None for none or several."""
     rates, steps = own["log_A_real"], own["log_dt"]
     alike = rates.shape == own["A_imag"].shape and own["C"].shape == (*rates.shape, 2)
@@ -391,23 +357,18 @@ def law_of_kernel(part: nn.Module, own: Mapping[str, Tensor]) -> AbstractReparam
         return None
     try:
         with torch.no_grad():
-            told = part(_STEPS)
-            fitting = [law for law in STABLE_LAWS.values() if _close(_kernel(law, own), told)]
+            found = module(_STEPS).reshape(len(rates), _STEPS)
+            fitting = [law for law in STABLE_LAWS.values() if _is_kernel(found, law, own)]
     except _NO_KERNEL:
         return None
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _kernel(law: AbstractReparam, own: Mapping[str, Tensor]) -> Tensor:
-    """K (H,L) with K(l) = 2 Re Σ_n C_n (e^{dt·A_n} - 1) / A_n · e^{dt·A_n·l}."""
+def _is_kernel(found: Tensor, law: AbstractReparam, own: Tensors) -> bool:
+    """Whether K(l) = 2 Re Σ_n C_n (e^{dt·A_n} - 1) / A_n · e^{dt·A_n·l} with this law."""
     rates = torch.complex(law.forward(own["log_A_real"].double()), own["A_imag"].double())
     modes, gains = discretize(rates, own["log_dt"].double().exp().unsqueeze(-1), how="zoh")
-    order = torch.arange(_STEPS, dtype=torch.float64, device=rates.device)
-    powers = modes.unsqueeze(-1) ** order
+    powers = modes.unsqueeze(-1) ** torch.arange(_STEPS, dtype=torch.float64, device=rates.device)
     readout = gains * torch.view_as_complex(own["C"].double().contiguous())
-    return 2.0 * torch.einsum("hn,hnl->hl", readout, powers).real
-
-
-def _close(kernel: Tensor, told: Tensor) -> bool:
-    off = (kernel - told.reshape(kernel.shape)).abs().amax()
-    return bool(off <= _CLOSE * kernel.abs().amax())
+    kernel = 2.0 * torch.einsum("hn,hnl->hl", readout, powers).real
+    return bool((kernel - found).abs().amax() <= _CLOSE * kernel.abs().amax())

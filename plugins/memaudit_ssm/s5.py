@@ -5,49 +5,41 @@ from __future__ import annotations
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from memaudit.errors import SourceError, clean
+from memaudit.errors import clean
 from memaudit.numerics.linear import Modal, System, discretize
 from memaudit.reparams.clip import Clip
 from memaudit.reparams.direct import Direct
-from memaudit_ssm.core import Core, Stored, complex_of
+from memaudit_ssm.core import Core, Stored, complex_of, draw_log_steps
 from memaudit_ssm.family import (
     AbstractFamily,
     Group,
-    Hear,
+    Record,
     SequenceNet,
+    Tensors,
     Whole,
+    cores_of,
+    paired_shape,
     plain_numbers,
     pool,
     require_alike,
     shape_of,
     weights_error,
 )
-from memaudit_ssm.flax import S5_CODE, by_module, named_apart, of_optimizer, whole_model
-from memaudit_ssm.settings import (
-    MODEL_PLACES,
-    Facts,
-    assumed_choice,
-    assumed_flag,
-    every_step_unless_said,
-    require_stated,
-    said_in,
-)
+from memaudit_ssm.flax import S5_CODE, find_layers, whole_model
+from memaudit_ssm.settings import Hyperparameters, config_error, read_pooling, unsupported
 
 #: As S5 offers them.
 STEPS = ("zoh", "bilinear")
 
 #: clip_eigs keeps the real part of every rate at or below this.
 LARGEST_RATE = -1e-4
-
-#: Step sizes at the start of training lie between these.
-_SMALLEST_STEP, _LARGEST_STEP = 0.001, 0.1
 
 
 class AbstractS5(Core):
@@ -178,8 +170,7 @@ class S5(AbstractS5):
         self.B.normal_(0.0, math.sqrt(0.5 / self.width), generator=generator)
         pairs = torch.randn(*self.C.shape, 2, generator=generator)
         self.C.copy_(torch.view_as_complex(pairs) * math.sqrt(0.5 / self.modes_stored))
-        low, high = math.log(_SMALLEST_STEP), math.log(_LARGEST_STEP)
-        self.log_step.uniform_(low, high, generator=generator)
+        draw_log_steps(self.log_step, generator)
         self.D.normal_(generator=generator)
 
 
@@ -312,238 +303,204 @@ class S5Stack(SequenceNet):
         self.layers = nn.ModuleList(blocks)
         self.decoder = nn.Linear(width, ends[1], bias=biases[1]) if ends else nn.Identity()
 
-    def blocks(self) -> tuple[str, ...]:
-        return tuple(f"layers.{i}" for i in range(len(self.layers)))
-
     def cores(self) -> Mapping[str, Core]:
-        found = [block.get_submodule("s5.seq") for block in self.layers]
-        return dict(zip(self.blocks(), found, strict=True))  # type: ignore[arg-type]
+        return cores_of(self.layers, "layers")
 
-    def forward(self, inputs: Tensor, hear: Hear | None = None) -> Tensor:
-        x = self.encoder(inputs)
-        for name, block in zip(self.blocks(), self.layers, strict=True):
-            x = block(x)
-            if hear is not None:
-                hear(name, x)
-        x = pool(x, self.pooling)
-        return self.decoder(x)
+    def forward(self, inputs: Tensor, record: Record | None = None) -> Tensor:
+        x = self.run_blocks(self.encoder(inputs), self.layers, record)
+        return self.decoder(pool(x, self.pooling))
 
     def describe(self) -> str:
         return f"{len(self.layers)} S5 blocks"
 
 
 _FIRST = re.compile(r"^(?P<prefix>(?:.*[./])?)(?P<leaf>Lambda_re|Lambda)\Z")
-
-_FACTORS = ("BH", "BP", "CH", "CP")
-
 _UNSAID = "nothing says otherwise"
+LIQUID = "in the liquid form the rates move with the input"
+UNCLIPPED = "some rates are above -1e-4, and whether the module cuts them off is not known"
 
 
 class S5Family(AbstractFamily):
     """Lambda, or Lambda_re and Lambda_im, beside B, C, D and log_step."""
 
     name: ClassVar[str] = "s5"
+    cell: ClassVar[str] = "s5"
 
-    def find(self, tensors: Mapping[str, Tensor]) -> list[Group]:
-        found: dict[str, Group] = {}
-        modules = by_module(tensors)
-        for name in tensors:
-            match = _FIRST.match(name)
-            if match is None or of_optimizer(name):
-                continue
-            prefix = match["prefix"]
-            # Lambda is a name that others use too.
-            if match["leaf"] == "Lambda" and f"{prefix}log_step" not in tensors:
-                continue
-            roles = {role: prefix + role for role in _roles(tensors, prefix, match["leaf"])}
-            strange = tuple(key for key in modules[prefix] if key not in roles.values())
-            found[prefix] = Group(prefix, roles, strange)
-        return named_apart(found)
+    def find(self, tensors: Tensors) -> list[Group]:
+        def roles(prefix: str, leaf: str) -> dict[str, str] | None:
+            if leaf == "Lambda_re":
+                readout = ("C1", "C2") if f"{prefix}C1" in tensors else ("C",)
+                names = ("Lambda_re", "Lambda_im", "B", *readout)
+            else:
+                # Lambda is a name that others use too.
+                if f"{prefix}log_step" not in tensors:
+                    return None
+                factors = f"{prefix}BH" in tensors
+                names = ("Lambda", *(("BH", "BP", "CH", "CP") if factors else ("B", "C")))
+            return {role: prefix + role for role in (*names, "D", "log_step")}
 
-    def layer(self, group: Group, tensors: Mapping[str, Tensor], facts: Facts) -> AbstractS5:
-        _require_width(group, tensors)
-        if "Lambda_re" in group.keys:
-            return _flax_layer(group, tensors, facts)
-        return _torch_layer(group, tensors, facts)
+        return find_layers(tensors, _FIRST, roles)
 
-    def whole(
-        self, groups: list[Group], tensors: Mapping[str, Tensor], facts: Facts
-    ) -> Whole | str:
-        def build(group: Group) -> AbstractS5:
-            return self.layer(group, tensors, facts)
+    def layer(self, group: Group, tensors: Tensors, hyper: Hyperparameters) -> AbstractS5:
+        keys = group.keys
+        rates = keys["Lambda_re" if "Lambda_re" in keys else "Lambda"]
+        for role, axis in {"B": 1, "BH": 0, "C": 0, "C1": 0, "C2": 0, "CH": 1}.items():
+            if role in keys:
+                require_alike(tensors, (keys[role], axis), (keys["D"], 0))
+        for role in ("B", "BP", "log_step"):
+            if role in keys:
+                require_alike(tensors, (keys[role], 0), (rates, 0))
+        if "Lambda_re" in keys:
+            return _flax_layer(group, tensors, hyper)
+        return _torch_layer(group, tensors, hyper)
 
+    def whole(self, groups: list[Group], tensors: Tensors, hyper: Hyperparameters) -> Whole | str:
         if all("Lambda_re" in group.keys for group in groups):
-            return whole_model(groups, tensors, facts, build=build, code=S5_CODE)
-        return whole_blocks(groups, tensors, facts, build=build)
+            return whole_model(self, groups, tensors, hyper, S5_CODE)
+        return self._blocks(groups, tensors, hyper)
+
+    def published(self, module: nn.Module, own: Tensors) -> Stored | str | None:
+        if "log_step" not in own or not {"Lambda", "Lambda_re"} & set(own):
+            return None
+        if "Lambda_re" in own:
+            name, part = "Lambda_re", "all"
+            fits = "Lambda_im" in own and own[name].shape == own["Lambda_im"].shape
+        else:
+            name, part = "Lambda", "real"
+            fits = own[name].is_complex()
+        rates = own[name]
+        if not fits or rates.ndim != 1 or own["log_step"].numel() != len(rates):
+            return None
+        clipped = getattr(module, "clip_eigs", None)
+        if getattr(module, "liquid", False):
+            return LIQUID
+        if clipped is None and part == "all" and bool((rates > LARGEST_RATE).any()):
+            return UNCLIPPED
+        law = Clip(ceiling=LARGEST_RATE) if clipped else Direct()
+        return Stored(module, name, law, part=part)
+
+    def _blocks(self, groups: list[Group], tensors: Tensors, hyper: Hyperparameters) -> Whole | str:
+        """The blocks in a row between encoder and decoder, if there are such, or why not."""
+        fronts = _fronts(groups)
+        if fronts is None:
+            return "the layers are not those of blocks: N.s5.seq"
+        if not {front + end for front in fronts for end in _BLOCK} <= set(tensors):
+            return "a block lacks attn_norm, ff_norm, ff_enc or ff_dec"
+        coded = [name for name in ("encoder.weight", "decoder.weight") if name in tensors]
+        if len(coded) == 1:
+            return f"there is {coded[0]} alone, without its counterpart"
+        blocks = [
+            _feed_forward(self.layer(group, tensors, hyper), front, tensors, hyper)
+            for front, group in fronts.items()
+        ]
+        net = S5Stack(blocks, ends=None)
+        if coded:
+            inputs = shape_of(tensors, "encoder.weight", 2)[1]
+            outputs = shape_of(tensors, "decoder.weight", 2)[0]
+            sizes = {
+                "d_input": (inputs, "the inputs of encoder.weight are"),
+                "d_output": (outputs, "the outputs of decoder.weight are"),
+            }
+            hyper.require_sizes(sizes)
+            biases = (_biased(tensors, hyper, "encoder"), _biased(tensors, hyper, "decoder"))
+            pooling = read_pooling(hyper, default="none", also=("pooling",), why=_UNSAID)
+            net = S5Stack(blocks, ends=(inputs, outputs), biases=biases, pooling=pooling)
+        widths = {block.s5.seq.width for block in blocks}
+        if len(widths) > 1:
+            raise weights_error(f"the blocks have {sorted(widths)} features, and no common width")
+        features = (max(widths), "the features of the blocks are")
+        count = (len(blocks), "the blocks in the file are")
+        hyper.require_sizes({"dim": features, "d_model": features, "n_layers": count})
+        ends = ("encoder.", "decoder.") if coded else ()
+        names = {
+            name: f"layers.{i}.{name.removeprefix(front)}"
+            for i, front in enumerate(fronts)
+            for name in tensors
+            if name.startswith(front) and not name.startswith(ends)
+        }
+        return Whole(net, notes=(_ORDER,) if len(blocks) > 1 or coded else (), names=names)
 
 
-def _require_width(group: Group, tensors: Mapping[str, Tensor]) -> None:
-    """B, C and D have the same features, and B and log_step the states of Lambda."""
-    keys = group.keys
-    rates = keys["Lambda_re" if "Lambda_re" in keys else "Lambda"]
-    places = {"B": 1, "BH": 0, "C": 0, "C1": 0, "C2": 0, "CH": 1}
-    for role, axis in places.items():
-        if role in keys:
-            require_alike(tensors, (keys[role], axis), (keys["D"], 0))
-    for role in ("B", "BP", "log_step"):
-        if role in keys:
-            require_alike(tensors, (keys[role], 0), (rates, 0))
-
-
-def _roles(tensors: Mapping[str, Tensor], prefix: str, leaf: str) -> tuple[str, ...]:
-    """What the layer must hold, in the form that its first tensors announce."""
-    ends = ("D", "log_step")
-    if leaf == "Lambda_re":
-        apart = f"{prefix}C1" in tensors
-        return ("Lambda_re", "Lambda_im", "B", *(("C1", "C2") if apart else ("C",)), *ends)
-    factors = f"{prefix}BH" in tensors
-    return ("Lambda", *(_FACTORS if factors else ("B", "C")), *ends)
-
-
-def _flax_layer(group: Group, tensors: Mapping[str, Tensor], facts: Facts) -> FlaxS5:
-    states, width = _paired(group, tensors, "B")
+def _flax_layer(group: Group, tensors: Tensors, hyper: Hyperparameters) -> FlaxS5:
+    states, width = paired_shape(tensors, group.keys["B"], 2)
     apart = "C1" in group.keys
-    columns = _paired(group, tensors, "C1" if apart else "C")[1]
+    columns = paired_shape(tensors, group.keys["C1" if apart else "C"], 2)[1]
     rates = plain_numbers(tensors, group.keys["Lambda_re"])
-    _require_pace(facts)
+    pace = hyper.stated("step_rescale")
+    if pace is not None and pace != 1:
+        raise unsupported(
+            f"the config says step_rescale = {clean(pace)}, which is not rebuilt",
+            hint="add its logarithm to every log_step, and remove it from the config",
+        )
     # Clipping matters only where there is something to clip.
     loose = bool((rates > LARGEST_RATE).any())
     return FlaxS5(
         width,
         states,
-        disc=facts.choice("disc", STEPS, default="zoh", also=("discretization",)),
-        bidirectional=apart or _two_ways(group, facts, "C", columns, states),
+        disc=hyper.choice("disc", STEPS, default="zoh", also=("discretization",)),
+        bidirectional=apart or _two_ways(group, hyper, "C", columns, states),
         apart=apart,
-        conj_sym=facts.flag("conj_sym", default=True),
-        clip_eigs=loose and facts.flag("clip_eigs", default=False),
+        conj_sym=hyper.flag("conj_sym", default=True),
+        clip_eigs=loose and hyper.flag("clip_eigs", default=False),
     )
 
 
-def _require_pace(facts: Facts) -> None:
-    """Refuse steps that are rescaled after training."""
-    pace = said_in(facts, MODEL_PLACES, "step_rescale")
-    if pace is not None and pace != 1:
-        raise SourceError(
-            "E_UNSUPPORTED",
-            f"the config says step_rescale = {clean(pace)}, which is not rebuilt",
-            hint="add its logarithm to every log_step, and remove it from the config",
-            stage="config",
+def _torch_layer(group: Group, tensors: Tensors, hyper: Hyperparameters) -> AbstractS5:
+    if hyper.flag("liquid", default=False, why=_UNSAID):
+        raise unsupported(
+            "the liquid form of S5 is not known here: its eigenvalues move with the input",
+            hint="build the model in Python and pass the module to memaudit.scan",
+            stage="recognise",
         )
-
-
-def _torch_layer(group: Group, tensors: Mapping[str, Tensor], facts: Facts) -> AbstractS5:
-    _require_linear(facts)
-    disc = assumed_choice(facts, "disc", STEPS, why=_UNSAID, also=("discretization",))
-    degree = _degree(facts)
+    disc = hyper.choice("disc", STEPS, default=STEPS[0], also=("discretization",), why=_UNSAID)
+    degree = hyper.number("degree")
+    if degree is None:
+        hyper.assumed["degree"] = f"1 ({_UNSAID})"
+        degree = 1.0
+    if not math.isfinite(degree) or degree != int(degree) or degree < 1:
+        raise config_error(
+            f"degree is {degree:g}, not a whole number from 1 on",
+            hint="correct it, or give --set degree=1",
+        )
     key = group.keys["Lambda"]
     states = shape_of(tensors, key, 1)[0]
-    require_stated(facts, MODEL_PLACES, "state_dim", states, f"the length of {clean(key)} is")
+    hyper.require_sizes({"state_dim": (states, f"the length of {clean(key)} is")})
     if "BH" in group.keys:
         width, rank = shape_of(tensors, group.keys["BH"], 2)
         columns = shape_of(tensors, group.keys["CP"], 2)[1]
-        both = _two_ways(group, facts, "CP", columns, states)
-        return FactorizedS5(width, states, rank, disc=disc, bidirectional=both, degree=degree)
+        both = _two_ways(group, hyper, "CP", columns, states)
+        return FactorizedS5(width, states, rank, disc=disc, bidirectional=both, degree=int(degree))
     width, columns = shape_of(tensors, group.keys["C"], 2)
-    both = _two_ways(group, facts, "C", columns, states)
-    return S5(width, states, disc=disc, bidirectional=both, degree=degree)
+    both = _two_ways(group, hyper, "C", columns, states)
+    return S5(width, states, disc=disc, bidirectional=both, degree=int(degree))
 
 
-def _paired(group: Group, tensors: Mapping[str, Tensor], role: str) -> tuple[int, int]:
-    rows, columns, two = shape_of(tensors, group.keys[role], 3)
-    if two != 2:
-        raise weights_error(f"{clean(group.keys[role])} does not end in pairs (real, imaginary)")
-    return rows, columns
-
-
-def _two_ways(group: Group, facts: Facts, role: str, columns: int, states: int) -> bool:
+def _two_ways(group: Group, hyper: Hyperparameters, role: str, columns: int, states: int) -> bool:
     """Two directions have a column of C each for every state."""
     key = clean(group.keys[role])
     if columns not in (states, 2 * states):
         raise weights_error(f"{key} reads {columns} states where it has {states}")
     both = columns == 2 * states
-    said = said_in(facts, MODEL_PLACES, "bidir", "bidirectional")
-    if both and said is None and facts.stated:
-        # One direction is what the code does unless it is told otherwise.
-        fact = f"{key} reads two directions, and the config does not say bidirectional: true"
-        raise weights_error(fact)
-    if both and said is None:
-        facts.assumed["bidirectional"] = f"true (by the columns of {key})"
-    if said is not None and bool(said) != both:
+    stated = hyper.stated("bidir", "bidirectional")
+    if stated is not None and bool(stated) != both:
         fact = f"{key} reads {columns} columns of {states} states"
-        raise weights_error(f"{fact}, and the config says bidirectional = {clean(said)}")
+        raise weights_error(f"{fact}, and the config says bidirectional = {clean(stated)}")
+    if both and stated is None:
+        if hyper.has_config:
+            # One direction is the code's own default.
+            fact = f"{key} reads two directions, and the config does not say bidirectional: true"
+            raise weights_error(fact)
+        hyper.assumed["bidirectional"] = f"true (by the columns of {key})"
     return both
 
 
-def _require_linear(facts: Facts) -> None:
-    """Refuse the liquid form, whose eigenvalues move with its input."""
-    if assumed_flag(facts, "liquid", default=False, why=_UNSAID):
-        raise SourceError(
-            "E_UNSUPPORTED",
-            "the liquid form of S5 is not known here: its eigenvalues move with the input",
-            hint="build the model in Python and pass the module to memaudit.scan",
-            stage="recognise",
-        )
-
-
-def _degree(facts: Facts) -> int:
-    found = facts.number("degree")
-    if found is None:
-        facts.assumed["degree"] = f"1 ({_UNSAID})"
-        return 1
-    if not math.isfinite(found) or found != int(found) or found < 1:
-        raise SourceError(
-            "E_CONFIG",
-            f"degree is {found:g}, not a whole number from 1 on",
-            hint="correct it, or give --set degree=1",
-            stage="config",
-        )
-    return int(found)
-
-
-Build = Callable[[Group], Core]
-
 #: The blocks of a list, of whatever name, or one block alone.
 _PLACE = re.compile(r"^(?P<front>(?:.*\.)?(?P<number>[0-9]{1,6})\.|)s5\.seq\.\Z")
-
-_AROUND = ("attn_norm.weight", "attn_norm.bias", "ff_norm.weight", "ff_norm.bias")
-
-_FEED = ("ff_enc.weight", "ff_dec.weight")
-
+_BLOCK = (
+    *("attn_norm.weight", "attn_norm.bias", "ff_norm.weight", "ff_norm.bias"),
+    *("ff_enc.weight", "ff_dec.weight"),
+)
 _ORDER = "the blocks are taken to follow each other in the order of their numbers"
-
-
-def whole_blocks(
-    groups: list[Group], tensors: Mapping[str, Tensor], facts: Facts, *, build: Build
-) -> Whole | str:
-    """The blocks in a row between encoder and decoder, if there are such, or why not."""
-    fronts = _fronts(groups)
-    if fronts is None:
-        return "the layers are not those of blocks: N.s5.seq"
-    wanted = [front + end for front in fronts for end in (*_AROUND, *_FEED)]
-    if not set(wanted) <= set(tensors):
-        return "a block lacks attn_norm, ff_norm, ff_enc or ff_dec"
-    coded = [name for name in ("encoder.weight", "decoder.weight") if name in tensors]
-    if len(coded) == 1:
-        return f"there is {coded[0]} alone, without its counterpart"
-    blocks = [
-        _rebuilt_block(build(group), front, tensors, facts) for front, group in fronts.items()
-    ]
-    net = S5Stack(
-        blocks,
-        ends=_end_sizes(tensors, facts) if coded else None,
-        biases=(_biased(tensors, facts, "encoder"), _biased(tensors, facts, "decoder"))
-        if coded
-        else (False, False),
-        pooling=every_step_unless_said(facts, also=("pooling",), ask=False) if coded else "none",
-    )
-    _require_stated(facts, blocks)
-    names = {
-        name: f"layers.{i}.{name.removeprefix(front)}"
-        for i, front in enumerate(fronts)
-        for name in tensors
-        if name.startswith(front) and not (coded and name in _ends(tensors))
-    }
-    return Whole(net, notes=(_ORDER,) if len(blocks) > 1 or coded else (), names=names)
 
 
 def _fronts(groups: list[Group]) -> dict[str, Group] | None:
@@ -561,48 +518,27 @@ def _fronts(groups: list[Group]) -> dict[str, Group] | None:
     return dict(numbered[i] for i in range(len(groups)))
 
 
-def _rebuilt_block(seq: Core, front: str, tensors: Mapping[str, Tensor], facts: Facts) -> S5Block:
+def _feed_forward(seq: Core, front: str, tensors: Tensors, hyper: Hyperparameters) -> S5Block:
+    """A block with the feed-forward layer that the tensors show."""
     into, out = f"{front}ff_enc.weight", f"{front}ff_dec.weight"
     rows, hidden = shape_of(tensors, into, 2)[0], shape_of(tensors, out, 2)[1]
     shown = f"{clean(into)} gives {rows} features, and {clean(out)} takes {hidden}"
     if rows not in (hidden, 2 * hidden):
         raise weights_error(shown)
     gated = rows == 2 * hidden
-    said = said_in(facts, MODEL_PLACES, "glu")
+    stated = hyper.stated("glu")
     # The code's own default is the gate.
-    if gated != (True if said is None else bool(said)):
-        if facts.stated:
+    if gated != (True if stated is None else bool(stated)):
+        if hyper.has_config:
             raise weights_error(f"{shown}, but the config does not say glu: {str(gated).lower()}")
-        facts.assumed["glu"] = f"false ({shown})"
+        hyper.assumed["glu"] = f"false ({shown})"
     return S5Block(seq, hidden=hidden, gated=gated)
 
 
-def _end_sizes(tensors: Mapping[str, Tensor], facts: Facts) -> tuple[int, int]:
-    """Inputs of the encoder and outputs of the decoder, as the config has them too."""
-    inputs = shape_of(tensors, "encoder.weight", 2)[1]
-    outputs = shape_of(tensors, "decoder.weight", 2)[0]
-    require_stated(facts, MODEL_PLACES, "d_input", inputs, "the inputs of encoder.weight are")
-    require_stated(facts, MODEL_PLACES, "d_output", outputs, "the outputs of decoder.weight are")
-    return inputs, outputs
-
-
-def _biased(tensors: Mapping[str, Tensor], facts: Facts, name: str) -> bool:
+def _biased(tensors: Tensors, hyper: Hyperparameters, name: str) -> bool:
     """Whether a linear layer has a bias: it must, unless the config says that it has none."""
     if f"{name}.bias" in tensors:
         return True
-    if said_in(facts, MODEL_PLACES, "bias") is not False:
+    if hyper.stated("bias") is not False:
         raise weights_error(f"{name}.bias is not there, and no config says bias: false")
     return False
-
-
-def _require_stated(facts: Facts, blocks: list[S5Block]) -> None:
-    widths = {block.s5.seq.width for block in blocks}
-    if len(widths) > 1:
-        raise weights_error(f"the blocks have {sorted(widths)} features, and no common width")
-    for name in ("dim", "d_model"):
-        require_stated(facts, MODEL_PLACES, name, max(widths), "the features of the blocks are")
-    require_stated(facts, MODEL_PLACES, "n_layers", len(blocks), "the blocks in the file are")
-
-
-def _ends(tensors: Mapping[str, Tensor]) -> list[str]:
-    return [name for name in tensors if name.startswith(("encoder.", "decoder."))]

@@ -26,7 +26,7 @@ from memaudit.perturbable import plain_name
 from memaudit.reparams.exp import Exp
 from memaudit.results import Identity, Recurrence, Spectrum
 from memaudit_ssm.core import Stored, retrofit_form
-from memaudit_ssm.settings import RunSettings
+from memaudit_ssm.settings import Opening, unsupported
 
 #: A mixer of Mamba-1; models that scan both ways spell the other way A_b_log, D_b, dt_proj_b.
 PLAIN = re.compile(r"^(?P<prefix>(?:.*\.)?)A(?:_(?P<letter>[a-z]))?_log\Z")
@@ -83,7 +83,8 @@ def find_scans(names: Collection[str]) -> Found:
         missing = [key for role, key in keys.keys.items() if role != "x_bias" and key not in known]
         if missing:
             ends = ", ".join(key.removeprefix(keys.prefix) for key in missing)
-            later = "Mamba-2, which needs its whole model; " if _is_dual(keys, known) else ""
+            dual = {f"{keys.prefix}dt_bias", f"{keys.prefix}in_proj.weight"} <= known
+            later = "Mamba-2, which needs its whole model; " if dual else ""
             refused[name] = f"{later}without {ends}"
         elif keys.prefix in normed:
             norm = normed[keys.prefix].removeprefix(keys.prefix)
@@ -114,32 +115,21 @@ def is_language_model(names: Collection[str], scans: Iterable[ScanKeys]) -> bool
     return all(f"{block}mixer.A_log" in known for block in blocks)
 
 
-def _is_dual(keys: ScanKeys, known: Collection[str]) -> bool:
-    """Whether the tensors beside this A are those of Mamba-2."""
-    return f"{keys.prefix}dt_bias" in known and f"{keys.prefix}in_proj.weight" in known
-
-
 def _keys_of(name: str) -> ScanKeys | None:
     """The keys that a scan with this A must have."""
     if match := MERGED.match(name):
+        letter = ""
         ends = ("Ds", "dt_projs_weight", "dt_projs_bias", "x_proj_weight", "x_proj_bias")
-        return _joined(match["prefix"], name, ends, merged=True, letter="")
-    match = PLAIN.match(name)
-    if match is None:
+    elif match := PLAIN.match(name):
+        letter = match["letter"] or ""
+        way = f"_{letter}" if letter else ""
+        ends = (f"D{way}", f"dt_proj{way}.weight", f"dt_proj{way}.bias")
+        ends += (f"x_proj{way}.weight", f"x_proj{way}.bias")
+    else:
         return None
-    letter = match["letter"] or ""
-    way = f"_{letter}" if letter else ""
-    ends = (f"D{way}", f"dt_proj{way}.weight", f"dt_proj{way}.bias")
-    ends += (f"x_proj{way}.weight", f"x_proj{way}.bias")
-    return _joined(match["prefix"], name, ends, merged=False, letter=letter)
-
-
-def _joined(
-    prefix: str, first: str, ends: tuple[str, ...], *, merged: bool, letter: str
-) -> ScanKeys:
-    roles = ("D", "dt_weight", "dt_bias", "x_weight", "x_bias")
+    prefix, roles = match["prefix"], ("D", "dt_weight", "dt_bias", "x_weight", "x_bias")
     keys = {role: prefix + end for role, end in zip(roles, ends, strict=True)}
-    return ScanKeys(prefix, merged, letter, {"A_log": first, **keys})
+    return ScanKeys(prefix, match.re is MERGED, letter, {"A_log": name, **keys})
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +169,11 @@ def read_shape(keys: ScanKeys, tensors: Mapping[str, Tensor]) -> ScanShape:
     for role, tensor in found.items():
         if not tensor.is_floating_point():
             dtype = str(tensor.dtype).removeprefix("torch.")
-            raise _refusal(
+            raise SourceError(
+                "E_WEIGHTS",
                 f"{clean(keys.keys[role])} holds {dtype}, not floats",
-                "quantized weights must be dequantized before they are saved",
+                hint="quantized weights must be dequantized before they are saved",
+                stage="weights",
             )
     dt, a = found["dt_weight"], found["A_log"]
     axes = 3 if keys.merged else 2
@@ -216,14 +208,12 @@ def _contradiction(keys: ScanKeys, found: Mapping[str, Tensor], wanted: str) -> 
         for role, tensor in found.items()
     )
     where = clean(keys.prefix.rstrip(".")) or "the file"
-    return _refusal(
+    return SourceError(
+        "E_WEIGHTS",
         f"the shapes in {where} contradict each other: {clean(facts, limit=600)}; wanted: {wanted}",
-        "the file is damaged or holds another kind of scan; save the whole state dict",
+        hint="the file is damaged or holds another kind of scan; save the whole state dict",
+        stage="weights",
     )
-
-
-def _refusal(fact: str, hint: str) -> SourceError:
-    return SourceError("E_WEIGHTS", fact, hint=hint, stage="weights")
 
 
 #: What training wrappers put in front of every name.
@@ -417,6 +407,17 @@ class SelectiveScan(nn.Module):
         return functional.linear(inputs, self.x_weight, self.x_bias).split(self.sizes, dim=-1)
 
 
+def published_scans(module: nn.Module, own: Mapping[str, Tensor]) -> Iterator[Stored]:
+    """Further directions of scans in published code; A_log itself is known to the zoo of Mamba."""
+    rates = {name for name in own if name.startswith("A_") and name.endswith(("_log", "_logs"))}
+    if rates <= {"A_log"}:
+        return
+    inner = {plain_name(name) for name, _ in module.named_parameters()}
+    for scan in find_scans(sorted(inner)).scans:
+        if not scan.prefix and scan.keys["A_log"] != "A_log":
+            yield Stored(module, scan.keys["A_log"], Exp())
+
+
 def build(scan: Scan, *, device: torch.device, dtype: torch.dtype) -> SelectiveScan:
     """The module with the weights of the scan; E_NONFINITE when A is too large for the dtype."""
     network = SelectiveScan(scan, dtype=dtype)
@@ -484,8 +485,8 @@ class ScanSubject(AbstractSubject):
             return network.stepped(self._checked(inputs))
 
         def modes(network: Any) -> Tensor:
-            silence = self._silence().to(network.A_log.dtype)
-            return torch.exp(network.steps(silence)[0, 0].unsqueeze(-1) * network.rates())
+            zeros = self._zero_input().to(network.A_log.dtype)
+            return torch.exp(network.steps(zeros)[0, 0].unsqueeze(-1) * network.rates())
 
         sources = {self.name: ModeSource(self.network, modes)}
         return ModuleEnsemble(self.network, roles, call=call, modes=sources)
@@ -495,7 +496,7 @@ class ScanSubject(AbstractSubject):
         checked = None if inputs is None else self._checked(inputs)
         with torch.no_grad():
             rates = _numbers(self.network.rates())
-            rest = _numbers(self.network.steps(self._silence())[0, 0])
+            rest = _numbers(self.network.steps(self._zero_input())[0, 0])
             dt = None if checked is None else _numbers(self.network.steps(checked).flatten(0, 1))
         points = ()
         if dt is not None:
@@ -513,8 +514,8 @@ class ScanSubject(AbstractSubject):
         )
         return (found,)
 
-    def _silence(self) -> Tensor:
-        """One step of what is fed when nothing happens."""
+    def _zero_input(self) -> Tensor:
+        """One step of zeros."""
         shape = (1, 1, len(self.network.A_log))
         return torch.zeros(shape, device=self.device, dtype=self.dtype)
 
@@ -556,7 +557,56 @@ class ScanHost(AbstractHost[ScanSubject]):
         return tuple(item for part in self._parts.values() for item in part.spectra(inputs))
 
 
-def describe(scans: Sequence[Scan]) -> str:
+FAMILY = "selective-scan"
+
+
+def open_scans(opening: Opening) -> ScanHost:
+    """The host of every selective scan that the settings choose."""
+    tensors = opening.tensors
+    found = find_scans(tensors)
+    alike = lookalikes(tensors)
+    if not found.scans:
+        shown = listed(clean(f"{name} {tuple(tensor.shape)}") for name, tensor in tensors.items())
+        close = "".join(f"; {note}" for note in _unmatched_notes(alike, found.refused))
+        raise unsupported(
+            f"no selective scan (A_log, D, dt_proj, x_proj) is among its tensors: {shown}{close}",
+            hint="memaudit list adapters shows what else can be opened",
+            stage="recognise",
+        )
+    scans = read_scans(found.scans, tensors)
+    chosen = opening.settings.chosen(scan.name for scan in scans)
+    run = [scan for scan in scans if scan.name in chosen]
+    require_finite({k: tensors[k] for scan in run for k in scan.keys}, source=opening.text)
+    used = {key for scan in scans for key in scan.keys}
+    total = opening.parameters
+    identity = opening.identity(
+        family=FAMILY,
+        parameters=total,
+        description=_description(scans),
+        coverage=min(1.0, sum(scan.parameters for scan in run) / total),
+        recurrences=recurrences(scans),
+        notes=(
+            *opening.notes,
+            *_joining_notes(scans),
+            *_left_out_notes(scans, run),
+            *_unmatched_notes([name for name in alike if name not in used], found.refused),
+            *_unused_notes(tensors, {*used, *alike}),
+        ),
+    )
+    parts: dict[str, ScanSubject] = {}
+    for scan in run:
+        own = opening.identity(
+            family=FAMILY,
+            parameters=scan.parameters,
+            description=f"selective scan, {scan.sizes}",
+            recurrences=recurrences([scan]),
+        )
+        network = build(scan, device=opening.device, dtype=opening.dtype)
+        parts[scan.name] = ScanSubject(scan.name, network, own)
+    return ScanHost(parts, identity)
+
+
+def _description(scans: Sequence[Scan]) -> str:
     """One line: how many scans of which size, in how many modules."""
     modules = len({scan.layer for scan in scans})
     inside = f" in {modules} modules" if 1 < modules < len(scans) else ""
@@ -568,150 +618,44 @@ def describe(scans: Sequence[Scan]) -> str:
     return f"host of {words}{inside}"
 
 
-def joining_note(scans: Sequence[Scan]) -> str:
-    """What was taken for granted about every scan that is run."""
+def _joining_notes(scans: Sequence[Scan]) -> Iterator[str]:
+    """What was taken for granted about every scan that is run, and what a direction means."""
     whom = "its scan is run by itself" if len(scans) == 1 else "each scan is run by itself"
-    return (
+    yield (
         f"how the model feeds and joins its scans is not stored in the file: {whom}, fed where "
         "x_proj reads, with nothing between x_proj and the scan"
     )
+    if max(Counter(scan.layer for scan in scans).values()) > 1:
+        yield (
+            "a direction may read its sequence backwards or across; each is run forwards, so lags "
+            "count steps of its own order"
+        )
 
 
-def direction_notes(scans: Iterable[Scan]) -> tuple[str, ...]:
-    """What a direction means, where there are several."""
-    if max(Counter(scan.layer for scan in scans).values()) == 1:
-        return ()
-    return (
-        "a direction may read its sequence backwards or across; each is run forwards, so lags "
-        "count steps of its own order",
-    )
-
-
-def idle_notes(scans: Sequence[Scan], run: Sequence[Scan]) -> tuple[str, ...]:
+def _left_out_notes(scans: Sequence[Scan], run: Sequence[Scan]) -> Iterator[str]:
     """The scans that the option `layers` left out."""
     taken = {scan.name for scan in run}
-    idle = [scan.name for scan in scans if scan.name not in taken]
-    if not idle:
-        return ()
-    share = sum(scan.parameters for scan in scans if scan.name not in taken)
-    share /= sum(scan.parameters for scan in scans)
-    return (
-        f"left out by the option layers: {len(idle)} of {len(scans)} scans "
-        f"({share:.0%} of their parameters): {listed(idle)}",
-    )
+    idle = [scan for scan in scans if scan.name not in taken]
+    if idle:
+        share = sum(scan.parameters for scan in idle) / sum(scan.parameters for scan in scans)
+        yield (
+            f"left out by the option layers: {len(idle)} of {len(scans)} scans "
+            f"({share:.0%} of their parameters): {listed(scan.name for scan in idle)}"
+        )
 
 
-def unmatched_notes(
-    alike: Iterable[str], used: Collection[str], refused: Mapping[str, str]
-) -> tuple[str, ...]:
+def _unmatched_notes(names: Sequence[str], refused: Mapping[str, str]) -> Iterator[str]:
     """The tensors that look recurrent and belong to no scan, with the reason where there is one."""
-    taken = set(used)
-    names = [name for name in alike if name not in taken]
-    if not names:
-        return ()
     # Those with a reason first: the others are often their companions.
-    names.sort(key=lambda name: name not in refused)
-    words = (f"{clean(n)} ({clean(refused[n])})" if n in refused else clean(n) for n in names)
-    return (f"recurrent-looking tensors that were not matched: {listed(words)}",)
+    ordered = sorted(names, key=lambda name: name not in refused)
+    words = [f"{clean(n)} ({clean(refused[n])})" if n in refused else clean(n) for n in ordered]
+    if words:
+        yield f"recurrent-looking tensors that were not matched: {listed(words)}"
 
 
-def unused_notes(tensors: Mapping[str, Tensor], named: Collection[str]) -> tuple[str, ...]:
+def _unused_notes(tensors: Mapping[str, Tensor], named: Collection[str]) -> Iterator[str]:
     """The other tensors of floats, which nothing runs; weight and bias of a layer count once."""
     rest = [n for n, tensor in tensors.items() if n not in named and tensor.is_floating_point()]
-    owners = dict.fromkeys(n.removesuffix(".weight").removesuffix(".bias") for n in rest)
-    return (f"not run: {listed(map(clean, owners))}",) if rest else ()
-
-
-FAMILY = "selective-scan"
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """Where tensors came from, and how they are to be run."""
-
-    text: str
-    tensors: Mapping[str, Tensor] = field(repr=False)
-    device: torch.device
-    dtype: torch.dtype
-    sha256: str
-    notes: tuple[str, ...]
-    settings: RunSettings
-
-
-def open_scans(opening: Opening) -> ScanHost:
-    """The host of every selective scan that the settings choose."""
-    tensors = opening.tensors
-    found = find_scans(tensors)
-    if not found.scans:
-        raise _no_scan(tensors, found.refused)
-    scans = read_scans(found.scans, tensors)
-    chosen = opening.settings.chosen(scan.name for scan in scans)
-    run = [scan for scan in scans if scan.name in chosen]
-    whole = {scan.keys[0]: scan.keys for scan in run}
-    require_finite({k: tensors[k] for keys in whole.values() for k in keys}, source=opening.text)
-    identity = _identity(opening, scans, run, found.refused)
-    parts = {scan.name: _part(opening, scan, identity) for scan in run}
-    return ScanHost(parts, identity)
-
-
-def _part(opening: Opening, scan: Scan, whole: Identity) -> ScanSubject:
-    identity = Identity(
-        source=whole.source,
-        adapter=whole.adapter,
-        family=whole.family,
-        parameters=scan.parameters,
-        dtype=whole.dtype,
-        device=whole.device,
-        sha256=whole.sha256,
-        description=f"selective scan, {scan.sizes}",
-        recurrences=recurrences([scan]),
-    )
-    network = build(scan, device=opening.device, dtype=opening.dtype)
-    return ScanSubject(scan.name, network, identity)
-
-
-def _identity(
-    opening: Opening, scans: Sequence[Scan], run: Sequence[Scan], refused: Mapping[str, str]
-) -> Identity:
-    tensors = opening.tensors
-    total = _size(tensors)
-    used = {key for scan in scans for key in scan.keys}
-    notes = (
-        *opening.notes,
-        joining_note(scans),
-        *direction_notes(scans),
-        *idle_notes(scans, run),
-        *unmatched_notes(lookalikes(tensors), used, refused),
-        *unused_notes(tensors, {*used, *lookalikes(tensors)}),
-    )
-    return Identity(
-        source=opening.text,
-        adapter="ssm",
-        family=FAMILY,
-        parameters=total,
-        dtype=str(opening.dtype).removeprefix("torch."),
-        device=str(opening.device),
-        sha256=opening.sha256,
-        description=describe(scans),
-        coverage=min(1.0, sum(scan.parameters for scan in run) / total),
-        recurrences=recurrences(scans),
-        notes=notes,
-    )
-
-
-def _size(tensors: Mapping[str, Tensor]) -> int:
-    """Floating-point parameters; tied ones, which share their memory, count once."""
-    floats = [tensor for tensor in tensors.values() if tensor.is_floating_point()]
-    return sum({(t.data_ptr(), t.shape, t.stride()): t.numel() for t in floats}.values())
-
-
-def _no_scan(tensors: Mapping[str, Tensor], refused: Mapping[str, str]) -> SourceError:
-    shown = listed(clean(f"{name} {tuple(tensor.shape)}") for name, tensor in tensors.items())
-    alike = unmatched_notes(lookalikes(tensors), (), refused)
-    close = "".join(f"; {note}" for note in alike)
-    return SourceError(
-        "E_UNSUPPORTED",
-        f"no selective scan (A_log, D, dt_proj, x_proj) is among its tensors: {shown}{close}",
-        hint="memaudit list adapters shows what else can be opened",
-        stage="recognise",
-    )
+    if rest:
+        owners = dict.fromkeys(n.removesuffix(".weight").removesuffix(".bias") for n in rest)
+        yield f"not run: {listed(map(clean, owners))}"

@@ -75,7 +75,7 @@ def network(name: str, setting: Setting, seed: int) -> StableStack:
         Projection(inputs, outputs, bias=True, activation="linear")
         for inputs, outputs in ((1, width), (width, CLASSES))
     )
-    stack = StableStack(layers, ends=ends, hidden=width, prenorm=False, pooled=True)
+    stack = StableStack(layers, ends=ends, prenorm=False, pooling="mean")
     fill(stack, draw)
     for layer in layers:
         start = S4D(width, setting.states, parameterization=form, generator=draw)
