@@ -13,6 +13,7 @@ from memaudit.contracts import Tools
 from memaudit.devices import exact_math, shortage
 from memaudit.doctor import environment
 from memaudit.errors import MachineError, MemauditError
+from memaudit.loading.digest import digest_tensors
 from memaudit.opening import load, open_source
 from memaudit.options import (
     build_probes,
@@ -25,7 +26,6 @@ from memaudit.report import Report, Result
 from memaudit.rig import Rig
 from memaudit.rules import judge
 from memaudit.texts import text_told
-from memaudit.loading.digest import digest_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +16,6 @@ from memaudit.loading.source import Source, parse_source
 from memaudit.options import OPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import torch
 
 #: A claim this strong knows the module better than a trial of its forward does.

@@ -64,7 +64,10 @@ class Option:
     @property
     def variable(self) -> str:
         """Its environment variable, after the first of its flags."""
-        return self.env or "MEMAUDIT_" + self.flag.split("/")[0].removeprefix("--").replace("-", "_").upper()
+        return (
+            self.env
+            or "MEMAUDIT_" + self.flag.split("/")[0].removeprefix("--").replace("-", "_").upper()
+        )
 
 
 OPTIONS: dict[str, Option] = {

@@ -1,23 +1,35 @@
-"""The linear recurrent unit: one diagonal complex state between inputs and outputs."""
+"""The linear recurrent unit: minimal-LRU in flax, and its ports to torch."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar
+import re
+from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from memaudit.errors import clean
 from memaudit.numerics.linear import Modal, System
 from memaudit.reparams.exp import Exp
-from memaudit_ssm.layers.core import Core
-from memaudit_ssm.layers.stored import Stored, complex_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from memaudit_ssm.core import Core, Stored, complex_of
+from memaudit_ssm.family import (
+    AbstractFamily,
+    Group,
+    Tensors,
+    Whole,
+    paired_shape,
+    plain_numbers,
+    shape_of,
+    weights_error,
+)
+from memaudit_ssm.flax import LRU_CODE, find_layers, whole_model
+from memaudit_ssm.settings import Hyperparameters, unsupported
 
 #: How B and C are stored: real and imaginary parts apart, as complex numbers, or as pairs (…,2).
 FORMS = ("split", "complex", "pairs")
+
 #: The slowest decay at the start of training: exp(nu_log) = 0, a mode on the circle, has no nu_log.
 _SLOWEST = 5e-7
 
@@ -131,3 +143,82 @@ class LRU(Core):
             pairs = parts.permute(1, 2, 0).contiguous()
             stored = self.get_parameter(name)
             stored.copy_(pairs if self.form == "pairs" else torch.view_as_complex(pairs))
+
+
+_FIRST = re.compile(r"^(?P<prefix>(?:.*[./])?)(?P<leaf>nu_log|nu|theta_log)\Z")
+_VECTORS = ("nu_log", "theta_log", "gamma_log")
+
+
+class LRUFamily(AbstractFamily):
+    """nu_log, theta_log and gamma_log beside B, C and D."""
+
+    name: ClassVar[str] = "lru"
+    cell: ClassVar[str] = "lru"
+
+    def find(self, tensors: Tensors) -> list[Group]:
+        def roles(prefix: str, leaf: str) -> dict[str, str] | None:
+            # nu is a name that others use too: an LRU has it beside theta and B.
+            port = f"{prefix}theta" in tensors and {f"{prefix}B", f"{prefix}B_re"} & set(tensors)
+            if leaf == "nu" and not port:
+                return None
+            # Beside gamma_log theta_log tells that nu_log was lost.
+            if leaf == "theta_log" and f"{prefix}gamma_log" not in tensors:
+                return None
+            return _roles(tensors, prefix)
+
+        return find_layers(tensors, _FIRST, roles)
+
+    def layer(self, group: Group, tensors: Tensors, hyper: Hyperparameters) -> LRU:
+        _require_logarithms(group, tensors)
+        keys = group.keys
+        form = "split"
+        if "B" in keys:
+            form = "complex" if tensors[keys["B"]].is_complex() else "pairs"
+        first, last = (keys[f"{name}_re" if form == "split" else name] for name in "BC")
+        shape = paired_shape if form == "pairs" else shape_of
+        (states, inputs), (outputs, _) = shape(tensors, first, 2), shape(tensors, last, 2)
+        dense = tensors[keys["D"]].ndim == 2
+        if not dense and inputs != outputs:
+            fact = f"{clean(first)} has {inputs} inputs and {clean(last)} {outputs} outputs"
+            raise weights_error(f"{fact}, which {clean(keys['D'])} does not join")
+        hyper.require_sizes({"d_hidden": (states, f"the states of {clean(first)} are")})
+        # minimal-LRU does not double; of ports it is not known.
+        doubled = form != "split" and hyper.flag(
+            "conj_sym", default=False, why="nothing says that the port doubles Re(C x)"
+        )
+        return LRU(inputs, states, outputs=outputs, form=form, dense=dense, doubled=doubled)
+
+    def whole(self, groups: list[Group], tensors: Tensors, hyper: Hyperparameters) -> Whole | str:
+        return whole_model(self, groups, tensors, hyper, LRU_CODE)
+
+    def published(self, module: nn.Module, own: Tensors) -> Stored | str | None:
+        known = set(_VECTORS) <= set(own) and own["nu_log"].shape == own["theta_log"].shape
+        return Stored(module, "nu_log", Exp()) if known and own["nu_log"].ndim == 1 else None
+
+
+def _roles(tensors: Tensors, prefix: str) -> dict[str, str]:
+    """The name inside the layer → the name in the file; ports may leave out _log."""
+    short = {role: prefix + role.removesuffix("_log") for role in _VECTORS}
+    roles = {
+        role: key if prefix + role not in tensors and key in tensors else prefix + role
+        for role, key in short.items()
+    }
+    matrices = ("B", "C") if f"{prefix}B" in tensors else ("B_re", "B_im", "C_re", "C_im")
+    return roles | {name: prefix + name for name in (*matrices, "D")}
+
+
+def _require_logarithms(group: Group, tensors: Tensors) -> None:
+    """Refuse nu, theta or gamma that may be the numbers themselves: only a log is negative.
+
+    Logarithms of phases above 1 are positive too: theta is what nu is, if both leave out _log.
+    """
+    short = {r: k for r, k in group.keys.items() if r in _VECTORS and not k.endswith(r)}
+    unclear = {r: k for r, k in short.items() if not bool((plain_numbers(tensors, k) < 0).any())}
+    if "nu_log" in short and "nu_log" not in unclear:
+        unclear.pop("theta_log", None)
+    for role, key in unclear.items():
+        raise unsupported(
+            f"{clean(key)} may hold numbers or their logarithms: none is negative",
+            hint=f"save the logarithms under the name {role}",
+            stage="recognise",
+        )
