@@ -7,9 +7,8 @@ import math
 import pytest
 import torch
 
-from memaudit_transformers.recurrent import decays_of, find_recurrences, spectra_of
-from memaudit_transformers.recurrent.exponents import largest_exponent
-from memaudit_transformers.recurrent.steps import Steps
+from memaudit_transformers.kinds import find_recurrences, largest_exponent, spectra_of
+from memaudit_transformers.scans import Steps, decays_of
 from tests.plugins.test_transformers_recurrent_families import answer, ids
 from tests.plugins.transformers_families import FAMILIES, Family
 
@@ -64,8 +63,8 @@ def test_a_channel_that_was_shut_once_is_not_the_slowest() -> None:
 def test_every_family_has_the_largest_mean_of_its_log_decays(family: Family) -> None:
     model = family.build()
     found = find_recurrences(model)
-    decays = decays_of(model, found, lambda x: answer(model, x), ids())
-    spectra = spectra_of(model, found, lambda x: answer(model, x), ids())
+    decays = decays_of(found, lambda x: answer(model, x), ids())
+    spectra = spectra_of(found, lambda x: answer(model, x), ids())
     for recurrent, item in zip(found, spectra, strict=True):
         if recurrent.cell in {"gated-delta", "kimi-delta"}:  # the delta rule mixes its modes
             assert item.lyapunov is None

@@ -22,7 +22,7 @@ def test_a_saved_model_of_the_family_is_audible(family: Family, tmp_path: Path) 
     cells = [recurrence.cell for recurrence in subject.identity.recurrences]
     assert cells == [family.cell] * len(family.recurrent_layers())
     tokens = ids(2, STEPS, words=subject.vocabulary or 0)
-    table = subject._examined.table
+    table = subject.embedding
     assert table is not None
     heard: list[str] = []
     answer = subject.listen(tokens, lambda layer, state: heard.append(layer))

@@ -45,7 +45,7 @@ def test_the_modes_of_mamba_follow_a_moved_rate_as_the_formula_says() -> None:
     torch.testing.assert_close(after, before ** float(torch.tensor(0.5).double().exp()))
 
 
-def test_attention_runs_in_one_batch_and_scans_one_after_the_other() -> None:
+def test_attention_runs_in_one_batch_and_scans_join_calls() -> None:
     for name, wanted in (("llama", "vmap"), ("mamba", "one after the other")):
         subject = tiny(name)
         model: Any = subject.perturbable()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import memaudit
+from memaudit.numerics.wide_floats import really_float64
 from memaudit.results import Curve
-from memaudit_transformers.recurrent.alone import LayerAlone
+from memaudit_transformers.kinds import find_recurrences
+from memaudit_transformers.scans import decays_of, fast_scans
 
 #: Below, the curve still bends where it sinks into the floor: it has no rate to compare.
 CONFIDENT = 0.85
@@ -19,6 +23,37 @@ CONFIDENT = 0.85
 MOMENTS = (0, 80, 150, 168, 192, 240)
 #: Steps after which a convolution of width 4, or a shift by one, has only seen the constant.
 SETTLED = 8
+
+
+class LayerAlone:
+    """A float64 copy of one layer, without the layers before and behind it: (B,T,D) to (B,T,M).
+
+    Under a constant input the decays of the layer settle, and from then on it is linear and
+    time-invariant: its slowest mode can be measured and compared with its spectrum.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = copy.deepcopy(module).double().eval()
+        self.recurrents = find_recurrences(self.module)
+        linear = next((m for m in self.module.modules() if isinstance(m, nn.Linear)), None)
+        self.input_size = self.recurrents[0].size if linear is None else linear.in_features
+
+    def respond(self, inputs: Tensor) -> Tensor:
+        for part in self.module.modules():  # RecurrentGemma leaves its state behind
+            if "recurrent_states" in vars(part):
+                vars(part)["recurrent_states"] = None
+        positions = torch.arange(inputs.shape[1]).expand(inputs.shape[:2])
+        given = {"position_ids": positions, "attention_mask": None, "use_cache": False}
+        known = inspect.signature(self.module.forward).parameters
+        given = {name: value for name, value in given.items() if name in known}
+        with torch.no_grad(), fast_scans(self.recurrents), really_float64(torch.float64):
+            answer = self.module(inputs, **given)
+        while isinstance(answer, tuple | list):
+            answer = answer[0]
+        return answer
+
+    def decays(self, inputs: Tensor) -> dict[str, Tensor]:
+        return decays_of(self.recurrents, self.respond, inputs)
 
 
 def model_of(shared: Path, family: str) -> tuple[nn.Module, Tensor]:
@@ -67,7 +102,6 @@ def loudest(layer: LayerAlone, x: Tensor, lag: int, projection: str) -> int:
 
 def measured(layer: LayerAlone, x: Tensor, horizon: int) -> Curve:
     """The memory of a step to x; the audit itself feeds a step of ones."""
-    assert layer.input_size is not None
     step = memaudit.wrap(lambda ones: layer.respond(ones * x), input_size=layer.input_size)
     report = memaudit.scan(
         step, queries=["heaviside"], probes=[], normalization="universal", horizon=horizon
@@ -92,7 +126,7 @@ def test_the_slowest_predicted_mode_is_the_measured_rate(
     model, tokens = model_of(shared, family)
     slowest_of_all = 0
     for name in (layers.format(i) for i in range(2)):
-        layer = LayerAlone(model.get_submodule(name), name=name)
+        layer = LayerAlone(model.get_submodule(name))
         text = inputs_of(model, name, tokens)
         for moment in MOMENTS:
             decay = measured(layer, text[moment], horizon).decay
@@ -107,38 +141,6 @@ def test_the_slowest_predicted_mode_is_the_measured_rate(
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize(
-    ("family", "layer", "width"),
-    [
-        ("mamba1_hf", "backbone.layers.0.mixer", 64),
-        ("mamba2_hf", "backbone.layers.0.mixer", 64),
-        ("rwkv_hf", "rwkv.blocks.0.attention", 64),
-        ("recurrentgemma_hf", "model.layers.0.temporal_block", 64),
-        ("recurrentgemma_hf", "model.layers.0.temporal_block.rg_lru", 64),
-        ("xlstm_hf", "backbone.blocks.0.mlstm_layer", 64),
-    ],
-)
-def test_a_layer_alone_is_float64_and_starts_every_answer_afresh(
-    shared: Path, family: str, layer: str, width: int
-) -> None:
-    model, tokens = model_of(shared, family)
-    text = inputs_of(model, layer, tokens)
-    module = model.get_submodule(layer)
-    before = {name: value.clone() for name, value in module.state_dict().items()}
-    alone = LayerAlone(module, name=layer)
-    assert alone.input_size == width
-    inputs = torch.stack([text[:20], text[20:40]])
-    first = alone.respond(inputs)
-    assert first.dtype == torch.float64
-    assert not torch.equal(first, first.float().double())
-    assert torch.equal(first, alone.respond(inputs))
-    torch.testing.assert_close(first[:, :7], alone.respond(inputs[:, :7]), rtol=0, atol=1e-12)
-    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
-    (spectrum,) = alone.spectra(inputs)
-    assert spectrum.count == alone.identity.recurrences[0].size
-
-
-@pytest.mark.shared
 def test_a_mamba_layer_alone_answers_as_it_does_inside_its_model(shared: Path) -> None:
     model, tokens = model_of(shared, "mamba1_hf")
     name = "backbone.layers.1.mixer"
@@ -146,6 +148,6 @@ def test_a_mamba_layer_alone_answers_as_it_does_inside_its_model(shared: Path) -
     handle = model.get_submodule(name).register_forward_hook(lambda *x: answers.append(x[2]))
     text = inputs_of(model, name, tokens)
     handle.remove()
-    alone = LayerAlone(model.get_submodule(name), name=name).respond(text[None])
+    alone = LayerAlone(model.get_submodule(name)).respond(text[None])
     scale = float(answers[0].abs().max())
     torch.testing.assert_close(alone.float(), answers[0], rtol=0, atol=1e-5 * scale)

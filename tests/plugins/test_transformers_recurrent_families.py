@@ -12,15 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from memaudit.numerics.wide_floats import really_float64
-from memaudit_transformers.recurrent import (
-    decays_of,
-    fast_scans,
-    find_recurrences,
-    spectra_of,
-    unmatched,
-)
-from memaudit_transformers.recurrent.places import kernel_places
-from memaudit_transformers.recurrent.taps import taps
+from memaudit_transformers.kinds import find_recurrences, spectra_of, unmatched
+from memaudit_transformers.scans import decays_of, fast_scans, kernel_places, recording
 from tests.plugins.transformers_families import FAMILIES, VOCABULARY, Family
 
 #: Source text that only recurrent layers have.
@@ -102,7 +95,7 @@ def test_eigenvalues_at_rest_are_stable_and_as_many_as_the_layer_says(family: Fa
 def test_every_layer_is_heard_for_every_token(family: Family) -> None:
     model = family.build()
     found = find_recurrences(model)
-    decays = decays_of(model, found, lambda x: answer(model, x), ids())
+    decays = decays_of(found, lambda x: answer(model, x), ids())
     assert list(decays) == [r.layer for r in found]
     for recurrent in found:
         heard = decays[recurrent.layer]
@@ -121,7 +114,7 @@ def test_what_is_heard_is_what_stands_at_rest_when_no_data_come_through(family: 
         for name, parameter in recurrent.module.named_parameters():
             if name.endswith("weight"):
                 nn.init.zeros_(parameter)
-    decays = decays_of(model, found, lambda x: answer(model, x), ids())
+    decays = decays_of(found, lambda x: answer(model, x), ids())
     for recurrent in found:
         heard = decays[recurrent.layer].flatten(2).double()
         expected = recurrent.at_rest().expand_as(heard)
@@ -135,7 +128,7 @@ def test_points_of_the_spectrum_lie_in_order_where_the_layer_follows_its_input(
     model = family.build()
     found = find_recurrences(model)
     for recurrent, spectrum in zip(
-        found, spectra_of(model, found, lambda x: answer(model, x), ids()), strict=True
+        found, spectra_of(found, lambda x: answer(model, x), ids()), strict=True
     ):
         assert spectrum.layer == recurrent.layer
         assert spectrum.count == recurrent.size
@@ -144,7 +137,7 @@ def test_points_of_the_spectrum_lie_in_order_where_the_layer_follows_its_input(
         for slow, fast in pairwise(rows):
             assert (slow >= fast).all()
         assert not rows or (rows[0] > rows[-1]).any() or family.variant == "limited"
-    assert all(spectrum.points == () for spectrum in spectra_of(model, found, None, None))
+    assert all(item.points == () for item in spectra_of(found, lambda x: x, None))
 
 
 @pytest.mark.parametrize("length", [1, 19])
@@ -155,7 +148,7 @@ def test_fast_scans_answer_as_the_library_does_and_keep_its_cache(
     model, tokens = family.build(), ids()[:, :length]
     with torch.no_grad():
         slow = model(input_ids=tokens, use_cache=True)[0]
-        with fast_scans(model):
+        with fast_scans(find_recurrences(model)):
             fast = model(input_ids=tokens, use_cache=True)[0]
     torch.testing.assert_close(fast, slow, rtol=0, atol=1e-5 * float(slow.abs().max()))
 
@@ -164,12 +157,12 @@ def test_fast_scans_answer_as_the_library_does_and_keep_its_cache(
 def test_fast_scans_answer_as_the_library_does(family: Family) -> None:
     model = family.build()
     slow = answer(model, ids())
-    with fast_scans(model):
+    with fast_scans(find_recurrences(model)):
         fast = answer(model, ids())
     torch.testing.assert_close(fast, slow, rtol=0, atol=1e-5 * float(slow.abs().max()))
     model = model.double()
     slow = answer(model, ids())
-    with fast_scans(model):
+    with fast_scans(find_recurrences(model)):
         fast = answer(model, ids())
     assert fast.dtype == torch.float64
     torch.testing.assert_close(fast, slow, rtol=0, atol=1e-10 * float(slow.abs().max()))
@@ -192,9 +185,9 @@ def test_the_slow_scans_are_replaced_and_put_back_whatever_happens(family: Famil
     before, inside = functions(model), []
 
     def fail() -> None:
-        with fast_scans(model):
+        with fast_scans(find_recurrences(model)):
             inside.extend(functions(model))
-            with fast_scans(model):
+            with fast_scans(find_recurrences(model)):
                 assert same(functions(model), inside)
             assert same(functions(model), inside)
             raise ZeroDivisionError
@@ -214,15 +207,15 @@ def test_taps_hear_the_same_through_fast_scans_and_leave_nothing_behind(family: 
     before = functions(model)
 
     def quick(tokens: Tensor) -> Tensor:
-        with fast_scans(model):
+        with fast_scans(find_recurrences(model)):
             return answer(model, tokens)
 
-    expected = decays_of(model, found, lambda x: answer(model, x), ids())
-    inside = decays_of(model, found, quick, ids())
-    with fast_scans(model):
-        outside = decays_of(model, found, lambda x: answer(model, x), ids())
-    with taps(found) as recorder:
-        decays_of(model, found, quick, ids())
+    expected = decays_of(found, lambda x: answer(model, x), ids())
+    inside = decays_of(found, quick, ids())
+    with fast_scans(find_recurrences(model)):
+        outside = decays_of(found, lambda x: answer(model, x), ids())
+    with recording(found) as recorder:
+        decays_of(found, quick, ids())
     assert list(recorder.calls) == list(expected)
     for layer, value in expected.items():
         torch.testing.assert_close(inside[layer], value, rtol=0, atol=1e-5)
@@ -241,6 +234,6 @@ def test_a_run_that_fails_under_taps_leaves_nothing_behind(family: Family) -> No
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        decays_of(model, find_recurrences(model), fail, ids())
+        decays_of(find_recurrences(model), fail, ids())
     assert same(functions(model), before)
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())

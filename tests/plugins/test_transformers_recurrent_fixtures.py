@@ -9,7 +9,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from memaudit_transformers.recurrent import decays_of, find_recurrences, spectra_of, steps_of
+from memaudit_transformers.kinds import find_recurrences, spectra_of
+from memaudit_transformers.scans import decays_of, steps_of
 
 pytestmark = pytest.mark.shared
 
@@ -37,7 +38,7 @@ def test_the_eigenvalues_of_rwkv_are_the_recorded_ones(shared: Path) -> None:
     eigenvalues = torch.stack([r.at_rest() for r in found])
     torch.testing.assert_close(eigenvalues, recorded["eigs_real"], rtol=0, atol=1e-7)
     for spectrum, expected in zip(
-        spectra_of(model, found, running(model), recorded["input"]),
+        spectra_of(found, running(model), recorded["input"]),
         recorded["eigs_real"].numpy(),
         strict=True,
     ):
@@ -58,7 +59,7 @@ def test_the_step_sizes_of_mamba_are_the_recorded_ones(
     model, recorded = opened(shared, family)
     found = find_recurrences(model)
     assert [r.layer for r in found] == [layers.format(i) for i in range(2)]
-    steps = steps_of(model, found, running(model), recorded["input"][:1])
+    steps = steps_of(found, running(model), recorded["input"][:1])
     for i in range(2):
         step = steps[layers.format(i)]
         torch.testing.assert_close(step.sizes[0], recorded[f"dt_layer{i}"], rtol=0, atol=1e-5)
@@ -77,7 +78,7 @@ def test_the_step_sizes_of_mamba_are_the_recorded_ones(
 def test_decays_over_data_are_the_recorded_ones(shared: Path, family: str, layers: str) -> None:
     model, recorded = opened(shared, family)
     found = find_recurrences(model)
-    decays = decays_of(model, found, running(model), recorded["input"])
+    decays = decays_of(found, running(model), recorded["input"])
     assert list(decays) == [layers.format(i) for i in range(2)]
     for i, heard in enumerate(decays.values()):
         assert heard.shape[:2] == (2, 256)
@@ -87,7 +88,7 @@ def test_decays_over_data_are_the_recorded_ones(shared: Path, family: str, layer
 def test_quantiles_of_the_recorded_step_sizes_give_the_points_of_the_spectrum(shared: Path) -> None:
     model, recorded = opened(shared, "mamba1_hf")
     found = find_recurrences(model)
-    spectra = spectra_of(model, found, running(model), recorded["input"][:1])
+    spectra = spectra_of(found, running(model), recorded["input"][:1])
     for i, spectrum in enumerate(spectra):
         sizes = recorded[f"dt_layer{i}"].double().sort(0).values
         rates = torch.exp(found[i].module.get_parameter("A_log").detach().double())

@@ -10,12 +10,21 @@ import torch
 from torch import Tensor, nn
 
 from memaudit.numerics.wide_floats import really_float64
-from memaudit_transformers.recurrent import Steps, decays_of, find_recurrences, unmatched
-from memaudit_transformers.recurrent.fast import fast_scans, has_kernel, quickened
-from memaudit_transformers.recurrent.kernels import CHUNK_SCAN, SELECTIVE_SCAN, signature_of
-from memaudit_transformers.recurrent.places import Place
-from memaudit_transformers.recurrent.recorder import Recorder
-from memaudit_transformers.recurrent.steps import one_after_the_other, side_by_side
+from memaudit_transformers.kinds import find_recurrences, unmatched
+from memaudit_transformers.scans import (
+    CHUNK_SCAN,
+    SELECTIVE_SCAN,
+    Place,
+    Recorder,
+    Steps,
+    decays_of,
+    fast_scans,
+    fast_version,
+    is_compiled,
+    join_calls,
+    join_heads,
+    signature_of,
+)
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -127,7 +136,7 @@ def test_forget_gates_of_xlstm_are_heard_alone_and_fused_with_the_input_gates(mo
     inputs = normal(3, 5, 8, seed=2).float()
     capped = 15 * torch.tanh((inputs @ weight.T + bias) / 15)
     found = find_recurrences(layer)
-    heard = decays_of(layer, found, lambda x: layer(x), inputs)
+    heard = decays_of(found, lambda x: layer(x), inputs)
     torch.testing.assert_close(heard[""], torch.sigmoid(capped))
     expected = torch.sigmoid(15 * torch.tanh(bias.double() / 15))
     torch.testing.assert_close(found[0].at_rest(), expected)
@@ -161,14 +170,14 @@ def test_what_looks_recurrent_and_matches_nothing_is_named() -> None:
 def test_a_model_without_recurrences_has_none_and_is_left_alone() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2))
     assert find_recurrences(model) == ()
-    with fast_scans(model):
+    with fast_scans(find_recurrences(model)):
         assert model(torch.zeros(1, 2)).shape == (1, 2)
 
 
 def test_a_layer_whose_code_has_no_known_scan_is_left_as_it_is() -> None:
     model = nn.ModuleDict({"mixer": holder(A_log=normal(3), dt_bias=normal(3), D=normal(3))})
     before = dict(globals())
-    with fast_scans(model):
+    with fast_scans(find_recurrences(model)):
         assert globals() == before
 
 
@@ -211,7 +220,7 @@ def test_a_compiled_kernel_of_the_library_is_recognised(package: str, compiled: 
     from transformers.integrations.hub_kernels import use_kernel_func_from_hub_with_fallback
 
     function = use_kernel_func_from_hub_with_fallback("sqrt", package)(scan)
-    assert has_kernel(Place(SELECTIVE_SCAN, {}, "scan", function)) == compiled
+    assert is_compiled(Place(SELECTIVE_SCAN, {}, "scan", function)) == compiled
 
 
 def test_documents_packed_into_one_row_are_left_to_the_library() -> None:
@@ -220,7 +229,7 @@ def test_documents_packed_into_one_row_are_left_to_the_library() -> None:
     def library(hidden, dt, A, B, C, delta_bias=None, delta_softplus=False, **rest):  # noqa: N803
         called.append(rest)
 
-    quick = quickened(Place(SELECTIVE_SCAN, {}, "library", library))
+    quick = fast_version(library, SELECTIVE_SCAN)
     quick(*5 * [None], seq_idx=torch.zeros(1, 1))
     assert len(called) == 1
 
@@ -233,7 +242,7 @@ def test_a_document_that_begins_inside_a_row_starts_with_an_empty_state() -> Non
     for seed, parameter in enumerate(unit.parameters()):
         parameter.data = normal(*parameter.shape, seed=seed)
     inputs, positions = normal(1, 10, 8, seed=9), torch.arange(10)[None] % 6
-    with torch.no_grad(), fast_scans(unit), really_float64(torch.float64):
+    with torch.no_grad(), fast_scans(find_recurrences(unit)), really_float64(torch.float64):
         whole = unit(inputs, positions)
         unit.recurrent_states = None
         second = unit(inputs[:, 6:], positions[:, 6:])
@@ -242,11 +251,11 @@ def test_a_document_that_begins_inside_a_row_starts_with_an_empty_state() -> Non
 
 def test_only_what_a_running_layer_says_is_kept() -> None:
     recorder, steps = Recorder(), Steps(torch.ones(1, 2, 3))
-    recorder.hear(steps)
+    recorder.record(steps)
     recorder.enter("first")
-    recorder.hear(steps)
+    recorder.record(steps)
     recorder.leave()
-    recorder.hear(steps)
+    recorder.record(steps)
     recorder.enter("second")
     recorder.leave()
     assert recorder.calls == {"first": [steps]}
@@ -254,9 +263,9 @@ def test_only_what_a_running_layer_says_is_kept() -> None:
 
 def test_heads_become_channels_and_calls_become_rows() -> None:
     first, other = Steps(normal(2, 5, 3), normal(3, 4)), Steps(normal(2, 5, 1), normal(1, 4))
-    layer = side_by_side([first, other])
+    layer = join_heads([first, other])
     assert layer.decays().shape == (2, 5, 4, 4)
     assert torch.equal(layer.decays()[..., 3:, :], other.decays())
-    assert one_after_the_other([first, first]).decays().shape == (4, 5, 3, 4)
+    assert join_calls([first, first]).decays().shape == (4, 5, 3, 4)
     shorter = Steps(first.sizes[:, :2], first.rates)
-    assert one_after_the_other([first, shorter]).decays().shape == (1, 14, 3, 4)
+    assert join_calls([first, shorter]).decays().shape == (1, 14, 3, 4)

@@ -14,9 +14,8 @@ from memaudit.reparams.best import Best
 from memaudit.retrofitting.swapping import swap
 from memaudit.testing import check_perturbable
 from memaudit_transformers import TransformersAdapter
-from memaudit_transformers.recurrent import fast_scans, find_recurrences, unmatched
-from memaudit_transformers.recurrent.alone import LayerAlone
-from memaudit_transformers.recurrent.places import kernel_places
+from memaudit_transformers.kinds import find_recurrences, unmatched
+from memaudit_transformers.scans import fast_scans, kernel_places
 from tests.plugins.transformers_zoo import make, noise, opened
 
 RETROFITTED = ("mamba", "mamba2", "rwkv", "recurrentgemma", "jamba")
@@ -94,20 +93,9 @@ def test_scans_of_retrofitted_layers_are_replaced_and_put_back(name: str) -> Non
     plain = len(kernel_places(find_recurrences(model)))
     found = find_recurrences(retrofitted(model))
     assert len(kernel_places(found)) == plain > 0
-    with fast_scans(model):
+    with fast_scans(find_recurrences(model)):
         assert all(hasattr(p.function, "memaudit_fast") for p in kernel_places(found))
     assert not any(hasattr(p.function, "memaudit_fast") for p in kernel_places(found))
-
-
-def test_a_retrofitted_layer_alone_keeps_its_name_and_its_answer() -> None:
-    mixer = make("mamba").backbone.layers[0].mixer
-    plain = LayerAlone(mixer, name="mixer")
-    inputs = noise(1, 9, plain.input_size or 1)
-    wanted = plain.respond(inputs)
-    after = LayerAlone(retrofitted(mixer), name="mixer")
-    assert after.identity.family == "MambaMixer"
-    assert after.live_modules()[""] is after.module
-    torch.testing.assert_close(after.respond(inputs), wanted, rtol=0, atol=1e-12)
 
 
 def test_every_probe_of_weights_works_on_a_retrofitted_model() -> None:

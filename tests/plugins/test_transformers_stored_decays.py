@@ -14,7 +14,7 @@ from torch.nn.functional import softplus
 import memaudit
 from memaudit.contracts import DiagonalDecay, NoDecay
 from memaudit_transformers import TransformersAdapter
-from memaudit_transformers.recurrent import find_recurrences
+from memaudit_transformers.kinds import find_recurrences
 from tests.plugins.transformers_families import FAMILIES, Family
 from tests.plugins.transformers_zoo import make
 
@@ -203,7 +203,7 @@ def test_a_gate_with_an_adapter_of_low_rank_is_heard_with_it() -> None:
     (found,) = find_recurrences(layer)
     torch.testing.assert_close(found.at_rest(), gate.base_layer.bias.detach().double().sigmoid())
     heard: list[Any] = []
-    (handle,) = found.kind.listen(layer, heard.append)
+    (handle,) = found.kind.hooks(layer, heard.append)
     answer = gate(torch.ones(1, 5, 3))
     handle.remove()
     torch.testing.assert_close(heard[0].decays(), answer.detach().sigmoid())

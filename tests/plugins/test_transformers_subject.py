@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from memaudit.errors import ArgumentError
-from memaudit_transformers.positions import proved_limit
+from memaudit_transformers.structure import proved_limit
 from tests.plugins.transformers_zoo import (
     PLACES,
     WIDTH,
@@ -49,7 +49,7 @@ def test_running_a_model_moves_no_weight(name: str) -> None:
 def test_token_ids_are_answered_as_their_embeddings(name: str) -> None:
     subject = tiny(name)
     tokens = ids(2, 9)
-    table = subject._examined.table
+    table = subject.embedding
     assert table is not None
     assert subject.vocabulary == WORDS
     by_ids, by_embeddings = subject.respond(tokens), subject.respond(table(tokens))
@@ -163,7 +163,7 @@ def test_the_advertised_length_is_that_of_the_config(name: str, advertised: int 
 
 def test_natural_inputs_are_embeddings_of_distinct_tokens() -> None:
     subject = tiny("gemma3")
-    table = subject._examined.table
+    table = subject.embedding
     assert table is not None
     every = table(torch.arange(WORDS))
     found = subject.natural_inputs(10, torch.Generator().manual_seed(0))
