@@ -119,12 +119,12 @@ def test_sizes_can_be_changed_where_weights_are_random(sizes: Any) -> None:
 
 
 def test_large_models_are_run_in_float32_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memaudit_timm.loaded.LARGEST_DOUBLE", 371_239)
+    monkeypatch.setattr("memaudit_timm.building.LARGEST_DOUBLE", 371_239)
     large = opened(f"timm:{NAME}", pretrained=False)
     assert large.dtype == torch.float32
     assert any("371,240 parameters" in note for note in large.identity.notes)
     assert opened(f"timm:{NAME}", torch.float64, pretrained=False).dtype == torch.float64
-    monkeypatch.setattr("memaudit_timm.loaded.LARGEST_DOUBLE", 371_240)
+    monkeypatch.setattr("memaudit_timm.building.LARGEST_DOUBLE", 371_240)
     assert opened(f"timm:{NAME}", pretrained=False).dtype == torch.float64
 
 

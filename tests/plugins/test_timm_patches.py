@@ -12,7 +12,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from memaudit.errors import ArgumentError
-from memaudit_timm.patch_subject import PatchSubject
+from memaudit_timm.patches import PatchSubject
 from tests.plugins.timm_models import made, noise, opened, vit
 
 FAMILIES = {
