@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from memaudit.results import Identity
 
-    Hear = Callable[[str, Tensor], None]
+    OnLayer = Callable[[str, Tensor], None]
 
 #: What timm raises when sizes do not fit together.
 TIMM_ERRORS = (
@@ -179,8 +179,11 @@ class PatchModel:
                 raise _refusal(name, f"{what}: {clean(error)}") from error
         return embedded[-1] if embedded else None, tokens, answer
 
-    def run(self, sequences: Tensor, hear: Hear | None = None) -> Tensor:
-        """Answer (B,T,D) by the states (B,T,M) of the patches, T at most `count`."""
+    def run(self, sequences: Tensor, on_layer: OnLayer | None = None) -> Tensor:
+        """Answer (B,T,D) by the states (B,T,M) of the patches, T at most `count`.
+
+        `on_layer` is called with the name of every block and the states behind it.
+        """
         steps = sequences.shape[1]
         missing = self.count - steps
 
@@ -206,10 +209,10 @@ class PatchModel:
                 if missing and self.cut:
                     hook = block.register_forward_pre_hook(shorten, with_kwargs=True)
                     stack.callback(hook.remove)
-                if hear is not None:
+                if on_layer is not None:
 
                     def report(block: Any, inputs: Any, output: Any, name: str = name) -> None:
-                        hear(name, states(output))
+                        on_layer(name, states(output))
 
                     stack.callback(block.register_forward_hook(report).remove)
             self._given.sequences = functional.pad(sequences, (0, 0, 0, missing))
@@ -301,7 +304,7 @@ class PatchSubject(AbstractSubject):
     def layers(self) -> tuple[str, ...]:
         return tuple(self.patches.blocks)
 
-    def listen(self, inputs: Tensor, hear: Hear) -> Tensor:
+    def listen(self, inputs: Tensor, hear: OnLayer) -> Tensor:
         with torch.no_grad():
             return self.patches.run(self._checked(inputs), hear)
 
