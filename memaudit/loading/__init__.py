@@ -12,7 +12,7 @@ _WHERE = {
     "guard_torchvision": "memaudit.loading.torchvision_guard",
     "open_checkpoint": "memaudit.loading.checkpoint",
     "parse_source": "memaudit.loading.source",
-    "require_finite": "memaudit.loading.finite",
+    "require_finite": "memaudit.loading.filling",
     "require_same": "memaudit.loading.filling",
     "torchvision_state": "memaudit.loading.torchvision_guard",
 }
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from memaudit.loading.checkpoint import Checkpoint as Checkpoint
     from memaudit.loading.checkpoint import open_checkpoint as open_checkpoint
     from memaudit.loading.filling import fill as fill
+    from memaudit.loading.filling import require_finite as require_finite
     from memaudit.loading.filling import require_same as require_same
-    from memaudit.loading.finite import require_finite as require_finite
     from memaudit.loading.source import Source as Source
     from memaudit.loading.source import parse_source as parse_source
     from memaudit.loading.torchvision_guard import guard_torchvision as guard_torchvision

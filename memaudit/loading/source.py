@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from memaudit.catalog import DEMOS
 from memaudit.errors import ArgumentError, MemauditError, SourceError, clean, nearest
 from memaudit.loading.access import SAFE, Access
-from memaudit.loading.disk.regular_file import NOT_FOUND_HINT
+from memaudit.loading.files import NOT_FOUND_HINT
 
 if TYPE_CHECKING:
     from memaudit.loading.checkpoint import Checkpoint
-    from memaudit.loading.hub.fetching import Fetched
+    from memaudit.loading.hub import Fetched
 
 HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*(@[\w][\w./-]*)?\Z", re.ASCII)
 REVISION = re.compile(r"[\w][\w./-]*\Z", re.ASCII)
@@ -42,7 +42,7 @@ class Source:
     @cached_property
     def fetched(self) -> Fetched:
         """The local copy of a hub repository, fetched once."""
-        from memaudit.loading.hub.fetching import fetch_repository
+        from memaudit.loading.hub import fetch_repository
 
         if self.kind != "hub":
             raise SourceError("E_UNSUPPORTED", "this is no hub id", source=self.text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from memaudit.contracts import AbstractSubject
-from memaudit.loading.digest import digest_tensors
+from memaudit.loading.filling import digest_tensors
 
 
 def fingerprint(subject: AbstractSubject) -> str:

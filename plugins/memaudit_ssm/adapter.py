@@ -11,7 +11,7 @@ from torch.nn.parameter import is_lazy
 
 from memaudit.contracts import AbstractAdapter, AbstractSubject, Claim, Request
 from memaudit.errors import MemauditError, SourceError, clean, listed
-from memaudit.loading.digest import digest_tensors
+from memaudit.loading.filling import digest_tensors
 from memaudit_ssm.decays.walking import stored_decays
 from memaudit_ssm.hosts.keys import find_scans, is_language_model
 from memaudit_ssm.hosts.opening import FAMILY, Opening, open_scans

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from memaudit.errors import SourceError, clean
 from memaudit.loading import fill, require_finite
-from memaudit.loading.digest import digest_tensors
+from memaudit.loading.filling import digest_tensors
 from memaudit_timm.building import (
     SEED,
     build_blank,

@@ -9,7 +9,7 @@ from torch import nn
 
 from memaudit.errors import SourceError, clean
 from memaudit.loading import require_finite
-from memaudit.loading.digest import digest_tensors
+from memaudit.loading.filling import digest_tensors
 from memaudit_timm.loaded import Loaded
 
 if TYPE_CHECKING:

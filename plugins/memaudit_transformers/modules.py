@@ -8,7 +8,7 @@ import torch
 
 from memaudit.errors import ArgumentError, SourceError
 from memaudit.loading import require_finite
-from memaudit.loading.digest import digest_tensors
+from memaudit.loading.filling import digest_tensors
 from memaudit_transformers.calm import copied, is_rescaled, undo_rescaling
 from memaudit_transformers.describing import describe
 from memaudit_transformers.examining import examine

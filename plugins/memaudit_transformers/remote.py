@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from memaudit.errors import SourceError, clean
-from memaudit.loading.beside import code_map
+from memaudit.loading.configs import code_map
 from memaudit_transformers.library import TROUBLE, hushed, library
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from memaudit.errors import SourceError
-from memaudit.loading.beside import code_map, read_beside, require_beside
+from memaudit.loading.configs import code_map
+from memaudit.loading.files import read_beside, require_beside
 
 
 def test_a_file_is_read_whole(tmp_path: Path) -> None:

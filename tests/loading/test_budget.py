@@ -3,10 +3,8 @@
 import pytest
 
 from memaudit.errors import SourceError
-from memaudit.loading.access import Access, Limits
-from memaudit.loading.disk import budget
-from memaudit.loading.disk.budget import human_size, require_room
-from memaudit.loading.disk.machine_memory import available_memory
+from memaudit.loading import access
+from memaudit.loading.access import Access, Limits, available_memory, human_size, require_room
 
 GIGABYTE = 1 << 30
 
@@ -62,7 +60,7 @@ def test_a_system_that_says_nothing_is_asked_for_its_pages(tmp_path):
 
 
 def test_what_fits_passes_and_what_does_not_is_said(monkeypatch):
-    monkeypatch.setattr(budget, "available_memory", lambda: 4 * GIGABYTE)
+    monkeypatch.setattr(access, "available_memory", lambda: 4 * GIGABYTE)
     require_room(4 * GIGABYTE, Access())
     require_room(2 * GIGABYTE, Access(), copies=2)
     with pytest.raises(SourceError) as caught:
@@ -76,7 +74,7 @@ def test_what_fits_passes_and_what_does_not_is_said(monkeypatch):
 
 
 def test_what_reading_takes_beside_the_weights_is_kept_free(monkeypatch):
-    monkeypatch.setattr(budget, "available_memory", lambda: 4 * GIGABYTE)
+    monkeypatch.setattr(access, "available_memory", lambda: 4 * GIGABYTE)
     require_room(3 * GIGABYTE, Access(), beside=GIGABYTE)
     with pytest.raises(SourceError, match=r"memory for 3.0 GB"):
         require_room(3 * GIGABYTE + 1, Access(), beside=GIGABYTE)
@@ -85,7 +83,7 @@ def test_what_reading_takes_beside_the_weights_is_kept_free(monkeypatch):
 
 
 def test_the_user_may_say_more_or_less(monkeypatch):
-    monkeypatch.setattr(budget, "available_memory", lambda: 4 * GIGABYTE)
+    monkeypatch.setattr(access, "available_memory", lambda: 4 * GIGABYTE)
     require_room(5 * GIGABYTE, Access(limits=Limits(max_bytes=5 * GIGABYTE)), copies=2)
     with pytest.raises(SourceError, match="limit is 1000 bytes"):
         require_room(1001, Access(limits=Limits(max_bytes=1000)))

@@ -9,9 +9,8 @@ import torch
 from safetensors.torch import save
 
 from memaudit.errors import MachineError, SourceError
-from memaudit.loading import weight_file
+from memaudit.loading import checkpoint, files
 from memaudit.loading.checkpoint import open_checkpoint
-from memaudit.loading.disk import stamp
 
 WEIGHTS = {"w": torch.arange(64.0), "v": torch.ones(3)}
 LONG_AGO = 10**18
@@ -62,11 +61,11 @@ def rewrite_in_secret(path):
 @pytest.mark.parametrize("when", ["open.read", "reading"])
 def test_a_change_while_the_file_is_read_is_noticed(path, monkeypatch, change, when):
     if when == "open.read":
-        monkeypatch.setattr(weight_file, "step", lambda name: name == when and change(path))
+        monkeypatch.setattr(checkpoint, "step", lambda name: name == when and change(path))
     else:
-        finish = weight_file.OnePass.finish
+        finish = checkpoint.OnePass.finish
         monkeypatch.setattr(
-            weight_file.OnePass, "finish", lambda self: (change(path), finish(self))[1]
+            checkpoint.OnePass, "finish", lambda self: (change(path), finish(self))[1]
         )
     with pytest.raises(SourceError) as caught:
         open_checkpoint(path)
@@ -121,18 +120,18 @@ def test_a_file_that_cannot_be_read_again_is_the_machines_fault(path, monkeypatc
     def denied(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("memaudit.loading.disk.regular_file.os.open", denied)
+    monkeypatch.setattr("memaudit.loading.files.os.open", denied)
     (error,) = checkpoint.changes()
     assert isinstance(error, MachineError)
     assert error.source == str(path)
 
 
 def test_a_very_large_file_is_read_again_only_when_it_was_touched(path, monkeypatch):
-    monkeypatch.setattr(stamp, "LARGEST_READ_AGAIN", 0)
+    monkeypatch.setattr(files, "LARGEST_READ_AGAIN", 0)
     checkpoint = open_checkpoint(path)
     read = []
-    digest = stamp.digest
-    monkeypatch.setattr(stamp, "digest", lambda file: read.append(file.path) or digest(file))
+    digest = files.digest
+    monkeypatch.setattr(files, "digest", lambda file: read.append(file.path) or digest(file))
     assert checkpoint.changes() == []
     assert read == []
     os.utime(path)

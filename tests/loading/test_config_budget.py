@@ -15,15 +15,16 @@ import torch
 from torch import Tensor
 
 from memaudit.errors import SourceError
-from memaudit.loading.configs.config import Config, open_config
-from memaudit.loading.configs.config_budget import (
+from memaudit.loading.configs import (
     FREE_LABELS,
     FREE_LAYERS,
     FREE_NUMBERS,
     FREE_SIDE,
+    Config,
     check_config,
+    clean_config,
+    open_config,
 )
-from memaudit.loading.configs.config_cleaning import clean_config
 
 SMALL = {"weight": torch.zeros(64, 16)}
 NOTHING: dict[str, Tensor] = {}

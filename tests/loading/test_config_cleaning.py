@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from memaudit.errors import SourceError
-from memaudit.loading.configs.config_cleaning import clean_config
+from memaudit.loading.configs import clean_config
 
 #: What makes transformers or timm load code or files, or brings back what was left out.
 HOSTILE: dict[str, Any] = {

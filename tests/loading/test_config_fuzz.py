@@ -11,10 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memaudit.errors import SourceError
-from memaudit.loading.configs.config import Config
-from memaudit.loading.configs.config_budget import check_config
-from memaudit.loading.configs.config_cleaning import clean_config
-from memaudit.loading.configs.config_text import parse_config
+from memaudit.loading.configs import Config, check_config, clean_config, parse_config
 
 NAME = "config.json"
 KEYS = (

@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import save_file
 
 from memaudit.errors import SourceError
+from memaudit.loading import files
 from memaudit.loading.checkpoint import open_checkpoint
-from memaudit.loading.disk import containment
-from memaudit.loading.disk.containment import open_within, plain_name, within
+from memaudit.loading.files import open_within, plain_name, within
 
 COMMIT, XET = "1f" * 20, "ab" * 32
 
@@ -162,7 +162,7 @@ def test_blobs_that_repositories_share_are_followed(tmp_path):
     (tmp_path / "models--org--name" / "blobs" / "beef").symlink_to(f"../../blobs/{XET[:2]}/{XET}")
     place = snapshot(tmp_path, "../../blobs/beef")
     assert refusal(place).code == "E_PATH"
-    (tmp_path / "blobs" / containment._SHARED_MARKER).write_text("1\n")
+    (tmp_path / "blobs" / files._SHARED_MARKER).write_text("1\n")
     assert list(open_checkpoint(place).tensors) == ["w"]
 
 
@@ -193,27 +193,27 @@ def test_the_hub_cache_is_no_way_out(tmp_path, target):
 def test_a_file_that_is_exchanged_while_it_is_opened_is_noticed(folder, outside, monkeypatch):
     path = folder / "model.safetensors"
     save_file({"w": torch.ones(2)}, path)
-    before = containment.open_regular
+    before = files.open_regular
 
     def exchanging(path):
         path.unlink()
         path.symlink_to(outside)
         return before(path)
 
-    monkeypatch.setattr(containment, "open_regular", exchanging)
+    monkeypatch.setattr(files, "open_regular", exchanging)
     with pytest.raises(SourceError) as caught, open_within(folder, path.name):
         pass
     assert caught.value.code == "E_PATH"
 
     path.unlink()
     save_file({"w": torch.ones(2)}, path)  # and back again, before anybody looks
-    monkeypatch.setattr(containment, "open_regular", lambda path: before(outside))
+    monkeypatch.setattr(files, "open_regular", lambda path: before(outside))
     with pytest.raises(SourceError) as caught, open_within(folder, path.name):
         pass
     assert caught.value.code == "E_CHANGED"
 
 
-@pytest.mark.skipif(not os.path.isdir(containment._HANDLES), reason="the system does not say")
+@pytest.mark.skipif(not os.path.isdir(files._HANDLES), reason="the system does not say")
 def test_a_folder_that_is_exchanged_and_put_back_is_no_way_out(folder, tmp_path, monkeypatch):
     """Every path is inside whenever it is resolved, and outside whenever it is used."""
     inside, aside, outside = folder / "sub", folder / "aside", tmp_path / "outside"
@@ -237,6 +237,6 @@ def test_a_folder_that_is_exchanged_and_put_back_is_no_way_out(folder, tmp_path,
         pass
     assert caught.value.code == "E_PATH"
     assert "leads outside the folder" in caught.value.fact
-    monkeypatch.setattr(containment, "_HANDLES", str(tmp_path / "gone"))
+    monkeypatch.setattr(files, "_HANDLES", str(tmp_path / "gone"))
     with open_within(folder, "model.safetensors") as file:  # so far reach the names alone
         assert os.path.samestat(file.stat, (outside / "x").stat())

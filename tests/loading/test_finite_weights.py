@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from memaudit.errors import SourceError
-from memaudit.loading.finite import require_finite
+from memaudit.loading.filling import require_finite
 
 NAN, INF = float("nan"), float("inf")
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from memaudit.errors import SourceError
-from memaudit.loading.configs.config import Config, open_config
-from memaudit.loading.configs.config_text import DEEPEST, LARGEST_CONFIG, LONGEST_NUMBER
+from memaudit.loading.configs import DEEPEST, LARGEST_CONFIG, LONGEST_NUMBER, Config, open_config
 
 
 def written(folder: Path, text: bytes | str, name: str = "config.json") -> Path:

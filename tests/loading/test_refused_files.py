@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from memaudit.errors import MachineError, MemauditError, SourceError
+from memaudit.loading import files
 from memaudit.loading.checkpoint import open_checkpoint
-from memaudit.loading.disk import regular_file
 
 
 def refusal(path, kind=SourceError):
@@ -79,13 +79,13 @@ def test_a_giant_file_of_nothing_is_refused_by_its_beginning(tmp_path, monkeypat
     with path.open("wb") as stream:
         stream.truncate(8 << 40)
     read = []
-    some = regular_file.RegularFile._some
+    some = files.RegularFile._some
 
     def counting(self, offset, length):
         read.append(length)
         return some(self, offset, length)
 
-    monkeypatch.setattr(regular_file.RegularFile, "_some", counting)
+    monkeypatch.setattr(files.RegularFile, "_some", counting)
     assert refusal(path).code == "E_CORRUPT"
     with path.open("r+b") as stream:
         stream.write(b"PK\x03\x04")
@@ -142,7 +142,7 @@ def test_a_failing_disk_is_the_machines_fault(tmp_path, monkeypatch):
     def failing(*_):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(regular_file.os, "pread", failing)
+    monkeypatch.setattr(files.os, "pread", failing)
     error = refusal(tmp_path / "m.pt", MachineError)
     assert error.code == "E_DISK"
     assert "Input/output" in error.fact
@@ -159,7 +159,7 @@ def test_an_unreadable_file_is_the_machines_fault(tmp_path, monkeypatch):
     def denied(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(regular_file.os, "open", denied)
+    monkeypatch.setattr(files.os, "open", denied)
     error = refusal(tmp_path / "m.pt", MachineError)
     assert error.code == "E_DISK"
     assert error.exit_code == 5

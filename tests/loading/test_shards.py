@@ -219,7 +219,7 @@ def test_a_giant_shard_is_refused_before_any_is_read(tmp_path):
 
 
 def test_reading_is_told_over_all_shards(tmp_path, monkeypatch):
-    monkeypatch.setattr("memaudit.loading.disk.one_pass._TOLD", 1)
+    monkeypatch.setattr("memaudit.loading.files._REPORT_EVERY", 1)
     seen = []
     split(tmp_path)
     open_checkpoint(tmp_path, Access(progress=lambda *step: seen.append(step)))

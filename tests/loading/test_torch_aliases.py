@@ -10,13 +10,11 @@ import torch
 
 from memaudit.errors import SourceError
 from memaudit.loading.access import SAFE, Access
-from memaudit.loading.container import find_weights
-from memaudit.loading.pickles.inert import Made, Named, Pairs
-from memaudit.loading.pickles.machine import Machine
-from memaudit.loading.pickles.reading import Budget
-from memaudit.loading.pickles.refusals import refuse_objects
-from memaudit.loading.pickles.tensor_attributes import TENSOR_FIELDS
-from memaudit.loading.pickles.torch_file import read_torch
+from memaudit.loading.checkpoint import find_weights
+from memaudit.loading.pickle_child import refuse_objects
+from memaudit.loading.pickle_machine import Budget, Machine
+from memaudit.loading.pickle_objects import TENSOR_FIELDS, Made, Named, Pairs
+from memaudit.loading.torch_file import read_torch
 from tests.loading import pickle_writing as write
 
 INERT = Access(allow_pickle=True)

@@ -7,7 +7,7 @@ import torch
 
 from memaudit.errors import SourceError
 from memaudit.loading.access import Access, Limits
-from memaudit.loading.pickles.torch_file import read_torch
+from memaudit.loading.torch_file import read_torch
 from tests.loading import pickle_writing as write
 
 

@@ -16,9 +16,8 @@ import pytest
 import torch
 
 from memaudit.loading.access import SAFE, Access
-from memaudit.loading.checkpoint import open_checkpoint
-from memaudit.loading.container import find_weights
-from memaudit.loading.pickles.torch_file import read_torch
+from memaudit.loading.checkpoint import find_weights, open_checkpoint
+from memaudit.loading.torch_file import read_torch
 from tests.loading import pickle_writing as write
 
 INERT = Access(allow_pickle=True)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from memaudit.errors import SourceError
-from memaudit.loading.container import find_weights
+from memaudit.loading.checkpoint import find_weights
 
 W = torch.ones(3, 3)
 STATE = {"rnn.weight_hh_l0": W, "rnn.bias_hh_l0": torch.ones(3)}

@@ -5,7 +5,7 @@ import torch
 
 from memaudit.errors import SourceError
 from memaudit.loading.checkpoint import open_checkpoint
-from memaudit.loading.disk.folder import choose_weight_file
+from memaudit.loading.files import choose_weight_file
 
 SHARD = "model-00001-of-00002.safetensors"
 

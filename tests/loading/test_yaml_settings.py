@@ -13,9 +13,7 @@ import yaml
 
 from memaudit.errors import SourceError
 from memaudit.loading.checkpoint import open_checkpoint
-from memaudit.loading.configs.config import SETTINGS_NAMES, open_config
-from memaudit.loading.configs.config_text import DEEPEST
-from memaudit.loading.configs.yaml_text import LARGEST_YAML, parse_yaml
+from memaudit.loading.configs import DEEPEST, LARGEST_YAML, SETTINGS_NAMES, open_config, parse_yaml
 
 REFERENCES = ("curse_of_memory", "stablessm", "s4_v4_lightning")
 

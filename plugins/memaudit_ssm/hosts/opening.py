@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from memaudit.errors import SourceError, clean, listed
-from memaudit.loading.finite import require_finite
+from memaudit.loading.filling import require_finite
 from memaudit.results import Identity
 from memaudit_ssm.hosts import describing
 from memaudit_ssm.hosts.host import ScanHost

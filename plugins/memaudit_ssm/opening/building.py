@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from memaudit.errors import ArgumentError, clean, listed
-from memaudit.loading.filling import fill
-from memaudit.loading.finite import require_finite
+from memaudit.loading.filling import fill, require_finite
 from memaudit_ssm.facts import Facts
 from memaudit_ssm.hosts.naming import module_names
 from memaudit_ssm.opening.casting import cast

@@ -6,7 +6,7 @@ from copy import deepcopy
 from typing import TYPE_CHECKING
 
 from memaudit.errors import ArgumentError
-from memaudit.loading.digest import digest_tensors
+from memaudit.loading.filling import digest_tensors
 from memaudit.results import Identity
 from memaudit_ssm.asked import ASKED
 from memaudit_ssm.layers.stored import class_name
