@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from memaudit.errors import ArgumentError, clean
 from memaudit.target import AbstractTarget
-from memaudit.targets.naming import known
-from memaudit.targets.naming import target as named
+from memaudit.targets import known
+from memaudit.targets import target as named
 
 if TYPE_CHECKING:
     import torch

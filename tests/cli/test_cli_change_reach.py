@@ -9,7 +9,7 @@ import pytest
 
 from memaudit.cli import main
 from memaudit.results import Curve, Radius, Report
-from memaudit.testing.moved_samples import stability
+from memaudit.testing.samples import stability
 from tests.cli.played import one_line
 from tests.findings.spectral_evidence import modes
 from tests.reports.handmade import LAGS, curve, of_kind, power_law, report

@@ -11,7 +11,7 @@ from memaudit.catalog import BUILT_IN
 from memaudit.results import Decay, Identity, Recall, Report, Status
 from memaudit.results.identity import Recurrence
 from memaudit.results.recall import Decoding
-from memaudit.testing.moved_samples import gradients, precision, stability
+from memaudit.testing.samples import gradients, precision, stability
 from tests.cli.played import one_line
 from tests.findings.spectral_evidence import modes
 from tests.reports.handmade import (

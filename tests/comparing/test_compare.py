@@ -11,7 +11,7 @@ import pytest
 from memaudit.comparing import compare
 from memaudit.comparing.curves import apart
 from memaudit.results import Decay, Finding, Report, Stability
-from memaudit.testing.moved_samples import gradients, precision, stability
+from memaudit.testing.samples import gradients, precision, stability
 from tests.findings.spectral_evidence import modes
 from tests.reports.handmade import (
     LAGS,

@@ -10,7 +10,7 @@ import pytest
 from memaudit import registry
 from memaudit.findings.judge import judge
 from memaudit.results import SEVERITIES, Decay, Status
-from memaudit.testing.moved_samples import gradients, precision
+from memaudit.testing.samples import gradients, precision
 from tests.findings.spectral_evidence import SPECTRAL
 from tests.reports.handmade import (
     LAGS,

@@ -12,7 +12,6 @@ import torch
 
 import memaudit
 from memaudit.results import Identity
-from memaudit.testing import check_perturbable
 from memaudit_ssm.layers import curse
 from memaudit_ssm.layers.core import Core
 from memaudit_ssm.layers.lru import FORMS, LRU
@@ -23,6 +22,7 @@ from memaudit_ssm.layers.s5 import S5
 from memaudit_ssm.layers.transforms import REAL_PART
 from memaudit_ssm.opening.casting import cast
 from memaudit_ssm.opening.host import LayerSubject
+from tests.module_laws import check_perturbable
 from tests.plugins.ssm_models import mixer, opened
 
 FIXTURES = (

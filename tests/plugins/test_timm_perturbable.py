@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from memaudit.testing import check_perturbable
+from tests.module_laws import check_perturbable
 from tests.plugins.timm_models import noise, opened, sequencer, vit
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import memaudit
-from memaudit.testing import check_perturbable
+from tests.module_laws import check_perturbable
 from tests.plugins.transformers_zoo import ZOO, noise, tiny
 
 FIXTURES = ("mamba1_hf", "mamba2_hf", "mamba1_original", "recurrentgemma_hf", "rwkv_hf", "xlstm_hf")

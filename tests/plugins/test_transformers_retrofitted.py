@@ -12,11 +12,11 @@ from torch.nn.utils import parametrize
 import memaudit
 from memaudit.reparams.best import Best
 from memaudit.retrofitting.swapping import swap
-from memaudit.testing import check_perturbable
 from memaudit_transformers import TransformersAdapter
 from memaudit_transformers.recurrent import fast_scans, find_recurrences, unmatched
 from memaudit_transformers.recurrent.alone import LayerAlone
 from memaudit_transformers.recurrent.places import kernel_places
+from tests.module_laws import check_perturbable
 from tests.plugins.transformers_zoo import make, noise, opened
 
 RETROFITTED = ("mamba", "mamba2", "rwkv", "recurrentgemma", "jamba")

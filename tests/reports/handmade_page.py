@@ -9,7 +9,7 @@ import numpy as np
 
 from memaudit.numerics.spectra import spectrum
 from memaudit.results import Decoding, Finding, Recall, Report, Status
-from memaudit.testing.moved_samples import gradients, precision, stability
+from memaudit.testing.samples import gradients, precision, stability
 from tests.reports.handmade import LAGS, assumption, curve, linear_layer, of_kind, power_law, report
 
 LAYERS = 24

@@ -14,7 +14,7 @@ from memaudit.reports.diff import diff_page, diff_text
 from memaudit.reports.diff_html import diff_html
 from memaudit.reports.diff_verdict import verdict_line
 from memaudit.results import Finding, Report, Status
-from memaudit.testing.moved_samples import gradients, precision, stability
+from memaudit.testing.samples import gradients, precision, stability
 from tests.findings.spectral_evidence import modes
 from tests.reports.handmade import curve, identity, of_kind, power_law, report
 from tests.reports.test_recall_table import sample as recall

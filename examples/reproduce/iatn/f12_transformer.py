@@ -13,8 +13,8 @@ from torch import Tensor, nn
 import memaudit
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
+from examples.reproduce.students import RecurrentStudent, fit
 from memaudit.results import Curve, FamilyReport
-from memaudit.students import RecurrentStudent, fit
 
 Tick = Callable[[], None]
 SIZES = (8, 16, 32, 64)

@@ -14,7 +14,7 @@ from memaudit.errors import ArgumentError, MemauditError
 from memaudit.numerics.spectra import spectrum
 from memaudit.results import Decoding, Recall, Status
 from memaudit.testing import sample_reports
-from memaudit.testing.report_format import NAMES, everywhere
+from memaudit.testing.laws import NAMES, everywhere
 from tests.reports.handmade import curve, of_kind, power_law, report
 
 

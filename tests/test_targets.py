@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from memaudit import registry
 from memaudit.errors import ArgumentError
 from memaudit.targets import target
 from memaudit.testing import check_target
@@ -120,3 +121,10 @@ def test_a_broken_law_is_found(_, function, sentence):
 
     with pytest.raises(AssertionError, match=sentence):
         check_target(Broken())
+
+
+@pytest.mark.parametrize("name", registry.available("targets"))
+def test_the_target_keeps_the_laws(name):
+    target = registry.build("targets", name)
+    assert target.name == name
+    check_target(target)
