@@ -1,4 +1,4 @@
-"""The only room that opens checkpoints; its names load on first use."""
+"""The only package that opens checkpoints; its names load on first use."""
 
 from __future__ import annotations
 
@@ -28,18 +28,6 @@ if TYPE_CHECKING:
     from memaudit.loading.torchvision_guard import guard_torchvision as guard_torchvision
     from memaudit.loading.torchvision_guard import torchvision_state as torchvision_state
 
-__all__ = [
-    "Checkpoint",
-    "Source",
-    "fill",
-    "guard_torchvision",
-    "open_checkpoint",
-    "parse_source",
-    "require_finite",
-    "require_same",
-    "torchvision_state",
-]
-
 
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
@@ -48,4 +36,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted(_WHERE)

@@ -55,7 +55,7 @@ class Access:
         return otherwise if self.timeout is None else self.timeout
 
     def advance(self, stage: str, done: int, total: int) -> None:
-        """Tell whoever watches how far a stage is."""
+        """Report how far a stage is."""
         if self.progress is not None:
             self.progress(stage, done, total)
 
@@ -68,7 +68,7 @@ ACCESS = ("allow_pickle", "trust_remote_code", "offline", "timeout", *LIMITS)
 
 
 def access_from(options: dict[str, Any], *, progress: Progress | None = None) -> Access:
-    """The Access that keyword arguments ask for; what is not asked for keeps its safe default."""
+    """The Access that keyword arguments request; what is left out keeps its safe default."""
     flags = {name: _flag(name, options.get(name)) for name in ACCESS[:2]}
     limits = {name: _size(name, options[name]) for name in LIMITS if options.get(name) is not None}
     offline = _flag("offline", options.get("offline")) or offline_by_environment()
@@ -117,9 +117,9 @@ _AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+) kB$", re.MULTILINE)
 
 
 def available_memory(*, system: Path = Path("/")) -> int:
-    """Bytes that could be asked for without swapping; what is unknown is no limit."""
-    said = _AVAILABLE.search(_text(system / "proc/meminfo"))
-    known = [int(said[1]) << 10] if said else [_physical()]
+    """Bytes that could be allocated without swapping; what is unknown is no limit."""
+    stated = _AVAILABLE.search(_text(system / "proc/meminfo"))
+    known = [int(stated[1]) << 10] if stated else [_physical()]
     return min([*known, *_group_limits(system)])
 
 

@@ -43,10 +43,13 @@ from memaudit.loading.formats import (
     SAFETENSORS_HINT,
     BadJson,
     TooManyPieces,
+    corrupt,
     parse_object,
     plain_values,
     read_archive,
+    refusal,
     sniff,
+    too_many,
 )
 from memaudit.loading.msgpack_file import read_msgpack
 from memaudit.loading.numpy_file import read_npz
@@ -102,7 +105,9 @@ class OverlapCheck:
             )
 
 
-def plain_tensor(name: str, value: torch.Tensor, tally: OverlapCheck | None = None) -> torch.Tensor:
+def plain_tensor(
+    name: str, value: torch.Tensor, overlap: OverlapCheck | None = None
+) -> torch.Tensor:
     """The tensor without history and without attributes of its own, or a refusal.
 
     A hostile parameter may carry an attribute called `numel`: until it is detached, methods
@@ -125,8 +130,8 @@ def plain_tensor(name: str, value: torch.Tensor, tally: OverlapCheck | None = No
     size = plain.numel() * plain.element_size()
     if size > LARGEST_VIEW and size > plain.untyped_storage().nbytes():
         raise _refusal("E_LIMIT", name, f"claims {size} bytes and stores fewer")
-    if tally is not None:
-        tally.add(plain)
+    if overlap is not None:
+        overlap.add(plain)
     return plain.resolve_conj().resolve_neg()
 
 
@@ -193,20 +198,17 @@ def find_weights(content: Any, *, max_tensors: int = MOST_TENSORS) -> Weights:
             break
         node = dict.__getitem__(node, key)
         path.append(key)
-    tally = OverlapCheck()
+    overlap = OverlapCheck()
     found = islice(_flatten(node, outermost=not path), max_tensors + 1)
     tensors: dict[str, torch.Tensor] = {}
     for name, value in found:
         if name in tensors:
-            raise _twice(name)
-        tensors[name] = plain_tensor(name, value, tally)
+            fact = f"two tensors in the file have the name {clean(name, limit=100)!r}"
+            hint = "save the model's own state dict, in which every name is unique"
+            raise corrupt(fact, hint=hint)
+        tensors[name] = plain_tensor(name, value, overlap)
     if len(tensors) > max_tensors:
-        raise SourceError(
-            "E_LIMIT",
-            f"the file holds more than {max_tensors} tensors",
-            hint="is this a model? if so, raise the limit with --set max_tensors=N",
-            stage="open",
-        )
+        raise too_many(f"the file holds more than {max_tensors} tensors")
     lists = [key for key, value in dict.items(node) if _is_list_of_tensors(value)]
     if lists:
         notes.append(f"lists of unnamed tensors were left out: {_shown_keys(lists)}")
@@ -313,14 +315,8 @@ def _shown_keys(names: Iterable[object]) -> str:
     return listed(names, most=6, limit=100)
 
 
-def _twice(name: str) -> SourceError:
-    fact = f"two tensors in the file have the name {clean(name, limit=100)!r}"
-    hint = "save the model's own state dict, in which every name is unique"
-    return SourceError("E_CORRUPT", fact, hint=hint, stage="open")
-
-
 def _unsupported(fact: str) -> SourceError:
-    return SourceError("E_UNSUPPORTED", fact, hint=SAFETENSORS_HINT, stage="open")
+    return refusal("E_UNSUPPORTED", fact, hint=SAFETENSORS_HINT)
 
 
 # -- One weight file, whatever its format: read in one pass, checked, and stamped.
@@ -373,12 +369,12 @@ def _parse(data: bytes, found: str, access: Access) -> tuple[str, Weights]:
     if found == "zip":
         found, members = read_archive(data, access)
         if found == "npz":
-            tensors, metadata, said = read_npz(data, members, allow_pickle=access.allow_pickle)
-            return found, Weights(tensors, "", metadata, tuple(said))
+            tensors, metadata, notes = read_npz(data, members, allow_pickle=access.allow_pickle)
+            return found, Weights(tensors, "", metadata, tuple(notes))
     if found == "msgpack":
-        tensors, metadata, said = read_msgpack(data, access.limits, beside=is_auxiliary)
-        said += ["msgpack has no checksums: a damaged number goes unnoticed"]
-        return found, Weights(tensors, "", metadata, tuple(said))
+        tensors, metadata, notes = read_msgpack(data, access.limits, beside=is_auxiliary)
+        notes += ["msgpack has no checksums: a damaged number goes unnoticed"]
+        return found, Weights(tensors, "", metadata, tuple(notes))
     content, notes = read_torch(data, access=access)
     weights = find_weights(content, max_tensors=access.limits.max_tensors)
     if found == "torch-legacy":
@@ -439,7 +435,7 @@ def read_shards(folder: Path, index: str, access: Access) -> list[WeightFile]:
 def join(shards: Sequence[WeightFile]) -> Weights:
     """The weights of all shards together; no two of them share a name."""
     tensors, metadata = {}, {}
-    for shard in reversed(shards):  # where they differ, the first one speaks
+    for shard in reversed(shards):  # where they differ, the first one counts
         metadata |= shard.weights.metadata
     for shard in shards:
         tensors |= shard.weights.tensors
@@ -460,23 +456,27 @@ def _read_index(folder: Path, index: str, suffix: str, access: Access) -> Mappin
     limits = access.limits
     with open_within(folder, index) as file:
         if file.size > limits.max_header:
-            raise _too_long(file.size, limits.max_header)
+            raise refusal(
+                "E_LIMIT",
+                f"the index has {human_size(file.size)}, more than {human_size(limits.max_header)}",
+                hint="is this a model? if so, raise the limit with --set max_header=SIZE",
+            )
         data = read_whole(file)
     try:
         found = parse_object(data, most_pieces=_PIECES * (limits.max_tensors + 1024))
     except TooManyPieces:
-        raise _too_many(limits.max_tensors) from None
+        raise too_many(f"the index names more than {limits.max_tensors} tensors") from None
     except BadJson as error:
-        raise _damaged(f"the index {error}") from None
+        raise _damaged_index(f"the index {error}") from None
     weight_map = found.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
-        raise _damaged("the index has no weight_map")
+        raise _damaged_index("the index has no weight_map")
     if len(weight_map) > limits.max_tensors:
-        raise _too_many(limits.max_tensors)
+        raise too_many(f"the index names more than {limits.max_tensors} tensors")
     places: dict[str, set[str]] = {}
     for tensor, shard in weight_map.items():
         if not isinstance(shard, str):
-            raise _damaged(f"the index names no file for {clean(tensor[:1000], limit=120)!r}")
+            raise _damaged_index(f"the index names no file for {clean(tensor[:1000], limit=120)!r}")
         places.setdefault(shard, set()).add(tensor)
     for shard in places:
         if not plain_name(shard).lower().endswith(suffix):
@@ -510,34 +510,15 @@ def _shown_tensors(names: Sequence[str]) -> str:
 
 def _missing(name: str) -> SourceError:
     fact = f"the shard {clean(name)} is missing: the download is not complete"
-    return SourceError("E_NOT_FOUND", fact, hint="fetch it again", stage="open")
-
-
-def _too_long(size: int, most: int) -> SourceError:
-    return SourceError(
-        "E_LIMIT",
-        f"the index has {human_size(size)}, more than {human_size(most)}",
-        hint="is this a model? if so, raise the limit with --set max_header=SIZE",
-        stage="open",
-    )
-
-
-def _too_many(most: int) -> SourceError:
-    return SourceError(
-        "E_LIMIT",
-        f"the index names more than {most} tensors",
-        hint="is this a model? if so, raise the limit with --set max_tensors=N",
-        stage="open",
-    )
+    return refusal("E_NOT_FOUND", fact, hint="fetch it again")
 
 
 def _unlike(fact: str) -> SourceError:
-    return SourceError("E_WEIGHTS", fact, hint=_FETCH, stage="open")
+    return refusal("E_WEIGHTS", fact, hint=_FETCH)
 
 
-def _damaged(fact: str) -> SourceError:
-    hint = "copy or download the index again"
-    return SourceError("E_CORRUPT", fact, hint=hint, stage="open")
+def _damaged_index(fact: str) -> SourceError:
+    return corrupt(fact, hint="copy or download the index again")
 
 
 _SUFFIX_OF = {".safetensors": "safetensors", ".npz": "npz", ".msgpack": "msgpack"}

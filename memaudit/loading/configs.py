@@ -572,8 +572,8 @@ def open_config(folder: Path) -> Config:
     passed = f"; not {', '.join(others)}" if others else ""
     stated, tagged = parse_yaml(_bytes(folder, name, most=LARGEST_YAML), name=name)
     values, dropped = clean_config(stated, name=name, library=False)
-    said = f"settings were read from {name} beside the weights{passed}"
-    return Config(folder / name, values, (*notes, said, *tagged, *dropped), name)
+    source_note = f"settings were read from {name} beside the weights{passed}"
+    return Config(folder / name, values, (*notes, source_note, *tagged, *dropped), name)
 
 
 def config_names(folder: Path) -> tuple[str, ...]:
@@ -729,7 +729,7 @@ def _shown(value: Any) -> str:
 # A fence, not a proof: a size that a config leaves out is a library's default. Adapters build on
 # torch's meta device and let `fill` compare every shape before memory is taken.
 
-#: Numbers that may be asked for whatever the file holds: 256 MB in float32.
+#: Numbers that may be requested whatever the file holds: 256 MB in float32.
 FREE_NUMBERS = 1 << 26
 #: Layers may share their weights (ALBERT), and embeddings be far narrower than the states are:
 #: an honest config seems to ask for several times the numbers that are there.
@@ -768,13 +768,13 @@ class _AsksTooMuch(Exception):  # noqa: N818
 
 def check_config(config: Config, tensors: Mapping[str, Tensor]) -> None:
     """Refuse sizes that are no sizes (E_CONFIG) or that the weights cannot fill (E_LIMIT)."""
-    stock = WeightCounts(
+    counts = WeightCounts(
         tensors=len(tensors),
         numbers=sum(tensor.numel() for tensor in tensors.values()),
         side=max((side for tensor in tensors.values() for side in tensor.shape), default=0),
     )
     try:
-        _check(config, stock)
+        _check(config, counts)
     except _AsksTooMuch as error:
         raise SourceError(
             "E_LIMIT",
@@ -784,13 +784,13 @@ def check_config(config: Config, tensors: Mapping[str, Tensor]) -> None:
         ) from None
 
 
-def _check(config: Config, stock: WeightCounts) -> None:
+def _check(config: Config, counts: WeightCounts) -> None:
     library = "model_type" in config.values
     for where, values in _groups(config.values, ""):
         sizes = read_sizes(values, where=where, library=library, strict=config.of_library)
         for key, numbers in sizes.items():
-            _check_alone(where, key, numbers, stock)
-        _check_together(where, {key: max(numbers) for key, numbers in sizes.items()}, stock)
+            _check_alone(where, key, numbers, counts)
+        _check_together(where, {key: max(numbers) for key, numbers in sizes.items()}, counts)
 
 
 def _groups(value: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -804,52 +804,54 @@ def _groups(value: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield from _groups(inner, f"{where}{clean(key, limit=40)}.")
 
 
-def _check_alone(where: str, key: str, numbers: list[int], stock: WeightCounts) -> None:
+def _check_alone(where: str, key: str, numbers: list[int], counts: WeightCounts) -> None:
     if key in LAYERS and (key == "depths" or len(numbers) == 1):
-        layers, most = sum(numbers), max(FREE_LAYERS, stock.tensors)
+        layers, most = sum(numbers), max(FREE_LAYERS, counts.tensors)
         if layers > most:
-            raise _refusal(f"{where}{key} {layers}", f"{stock.tensors} tensors")
-    most = max(FREE_LABELS if key in LABELS else FREE_SIDE, stock.side)
+            raise _refusal(f"{where}{key} {layers}", f"{counts.tensors} tensors")
+    most = max(FREE_LABELS if key in LABELS else FREE_SIDE, counts.side)
     if max(numbers) > most:
-        raise _refusal(f"{where}{key} {_short_count(max(numbers))}", _held(stock))
+        raise _refusal(f"{where}{key} {_short_count(max(numbers))}", _held(counts))
 
 
-def _check_together(where: str, sizes: dict[str, int], stock: WeightCounts) -> None:
+def _check_together(where: str, sizes: dict[str, int], counts: WeightCounts) -> None:
     """The tables and matrices that one dictionary of a config asks for."""
     widths = {key: sizes[key] for key in WIDTHS if key in sizes}
     wide, width = max(widths.items(), key=lambda pair: pair[1], default=("", 0))
     vocabulary = sizes.get("vocab_size", 0)
-    if vocabulary and not width and vocabulary > stock.side:
-        _afford(where, {"vocab_size": vocabulary, "a usual width of": USUAL_WIDTH}, stock)
+    if vocabulary and not width and vocabulary > counts.side:
+        _afford(where, {"vocab_size": vocabulary, "a usual width of": USUAL_WIDTH}, counts)
     if not width:
         return
-    _afford(where, {"vocab_size": vocabulary, wide: width}, stock)
+    _afford(where, {"vocab_size": vocabulary, wide: width}, counts)
     for key in SIDES:
-        _afford(where, {key: sizes.get(key, 0), wide: width}, stock)
-    if stock.tensors:
+        _afford(where, {key: sizes.get(key, 0), wide: width}, counts)
+    if counts.tensors:
         layers = {key: sizes[key] for key in LAYERS if key in sizes}
         deep, depth = max(layers.items(), key=lambda pair: pair[1], default=("layers", 1))
-        _afford(where, {deep: depth, wide: width, f"{wide} again": width}, stock)
+        _afford(where, {deep: depth, wide: width, f"{wide} again": width}, counts)
 
 
-def _afford(where: str, factors: Mapping[str, int], stock: WeightCounts) -> None:
+def _afford(where: str, factors: Mapping[str, int], counts: WeightCounts) -> None:
     """Refuse a product of sizes that is more than the weights can hold."""
-    asked = math.prod(factors.values())
-    if asked > stock.affordable:
+    requested = math.prod(factors.values())
+    if requested > counts.affordable:
         words = " x ".join(f"{key} {_short_count(number)}" for key, number in factors.items())
-        raise _refusal(f"at least {_short_count(asked)} numbers ({where}{words})", _held(stock))
+        raise _refusal(
+            f"at least {_short_count(requested)} numbers ({where}{words})", _held(counts)
+        )
 
 
-def _held(stock: WeightCounts) -> str:
-    return f"{_short_count(stock.numbers)} numbers"
+def _held(counts: WeightCounts) -> str:
+    return f"{_short_count(counts.numbers)} numbers"
 
 
 def _short_count(number: int) -> str:
     return str(number) if number < 10**16 else f"10^{len(str(number)) - 1}"
 
 
-def _refusal(asked: str, held: str) -> _AsksTooMuch:
-    return _AsksTooMuch(f"asks for {asked}, the weights hold {held}")
+def _refusal(requested: str, held: str) -> _AsksTooMuch:
+    return _AsksTooMuch(f"asks for {requested}, the weights hold {held}")
 
 
 # -- The settings that a trainer saved inside the weight file, when no config lies beside it.
@@ -863,7 +865,7 @@ def with_hyper_parameters(
 ) -> Config:
     """The config; where no file states one, that of the hyper-parameters among the metadata.
 
-    Those that cannot be read, or cannot be those of the weights, are left aside and said so.
+    Those that cannot be read, or cannot be those of the weights, are left aside, with a note.
     """
     text = metadata.get(HYPER_PARAMETERS, "")
     if config.path is not None or not text or len(text) > LARGEST_CONFIG:
@@ -879,5 +881,5 @@ def with_hyper_parameters(
         return Config(
             None, {}, (*config.notes, f"{HYPER_PARAMETERS} in the file were not read: {error.fact}")
         )
-    said = f"settings were read from {HYPER_PARAMETERS} in the file"
-    return Config(None, values, (*config.notes, said, *dropped), HYPER_PARAMETERS)
+    source_note = f"settings were read from {HYPER_PARAMETERS} in the file"
+    return Config(None, values, (*config.notes, source_note, *dropped), HYPER_PARAMETERS)

@@ -368,23 +368,23 @@ def require_beside(folder: Path, names: Iterable[str], *, most: int) -> tuple[st
 # -- One pass over a file from its first byte to its last, hashed on the way.
 
 _CHUNK = 1 << 22
-#: Whoever watches is told about every so many bytes, and about smaller sources not at all.
+#: Progress is reported after every so many bytes, and for smaller sources not at all.
 _REPORT_EVERY = 1 << 26
 
 
 class Meter:
-    """Tells whoever watches how much of a source has been read."""
+    """Reports how much of a source has been read."""
 
     def __init__(self, access: Access, total: int) -> None:
         self._access, self._total = access, total
-        self._done = self._told = 0
+        self._done = self._reported = 0
 
     def add(self, length: int) -> None:
         """So many bytes more."""
         self._done = min(self._done + length, self._total)
-        last = self._done == self._total and self._told > 0
-        if self._done - self._told >= _REPORT_EVERY or last:
-            self._told = self._done
+        last = self._done == self._total and self._reported > 0
+        if self._done - self._reported >= _REPORT_EVERY or last:
+            self._reported = self._done
             self._access.advance("reading", self._done, self._total)
 
 

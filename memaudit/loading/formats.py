@@ -38,6 +38,25 @@ ARRAYS_HINT = (
     "alone, as safetensors or by numpy.savez under the names of the torch layers"
 )
 
+AGAIN = "copy or download the file again"
+
+
+def refusal(code: str, fact: str, *, hint: str) -> SourceError:
+    """The error for a file that is not opened."""
+    return SourceError(code, fact, hint=hint, stage="open")
+
+
+def corrupt(fact: str, *, hint: str = AGAIN) -> SourceError:
+    """The error for a file that does not hold what its format says."""
+    return refusal("E_CORRUPT", fact, hint=hint)
+
+
+def too_many(fact: str) -> SourceError:
+    """The error for a file that holds more tensors, or parts of them, than may be opened."""
+    hint = "is this a model? if so, raise the limit with --set max_tensors=N"
+    return refusal("E_LIMIT", fact, hint=hint)
+
+
 #: Suffix → what must stand at the beginning.
 _BEGINNINGS = {
     ".safetensors": "a safetensors header",
@@ -71,7 +90,7 @@ def sniff(data: bytes, *, suffix: str) -> str:
     `data` is the beginning of the file, which is not read further until it is known.
     """
     if not data:
-        raise _corrupt("the file is empty", hint="copy or download it again")
+        raise corrupt("the file is empty", hint="copy or download it again")
     _refuse_text(data)
     if data.startswith(ZIP):
         return "zip"
@@ -87,22 +106,18 @@ def sniff(data: bytes, *, suffix: str) -> str:
     if data.lstrip()[:1] in (b"{", b"["):
         known = "this is JSON text, not the weights"
     elif suffix in _BEGINNINGS:
-        raise _corrupt(
+        raise corrupt(
             f"the file does not begin with {_BEGINNINGS[suffix]}", hint="copy or download it again"
         )
-    raise _corrupt(known, hint="give the weight file itself, or the folder that holds it")
-
-
-def _corrupt(fact: str, *, hint: str) -> SourceError:
-    return SourceError("E_CORRUPT", fact, hint=hint, stage="open")
+    raise corrupt(known, hint="give the weight file itself, or the folder that holds it")
 
 
 def _refuse_text(data: bytes) -> None:
     if data.startswith(b"version https://git-lfs"):
-        raise _corrupt("this is a git-lfs pointer, not the weights", hint="run git lfs pull")
+        raise corrupt("this is a git-lfs pointer, not the weights", hint="run git lfs pull")
     start = data[:512].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     if start.startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
-        raise _corrupt(
+        raise corrupt(
             "this is a web page, not a checkpoint",
             hint="the download went wrong (a login or an error page?); fetch the file itself",
         )
@@ -119,7 +134,7 @@ def _refuse_foreign(data: bytes, *, suffix: str) -> None:
     if not found and data[:2] in _PICKLES:
         found.append(("E_UNSAFE_FORMAT", "a plain Python pickle", CODE_HINT))
     for code, what, hint in found:
-        raise SourceError(code, f"this is {what}", hint=hint, stage="open")
+        raise refusal(code, f"this is {what}", hint=hint)
 
 
 def _looks_like_onnx(data: bytes) -> bool:
@@ -144,7 +159,7 @@ def _looks_like_msgpack(data: bytes) -> bool:
     return len(name) == length and name.isascii() and name.decode("ascii").isprintable()
 
 
-# -- JSON that a stranger wrote: one object, no name twice, no more pieces than were expected.
+# -- Strict JSON: one object, no name twice, no more pieces than were expected.
 
 
 class BadJson(ValueError):  # noqa: N818
@@ -225,13 +240,13 @@ def count_bytes(shape: Sequence[object], item: int) -> int | None:
     """
     if len(shape) > MOST_DIMENSIONS:
         return None
-    total = reach = item
+    total = spanned = item
     for length in shape:
         if not isinstance(length, int) or isinstance(length, bool) or length < 0:
             return None
         total *= length
-        reach *= max(length, 1)
-        if reach > LARGEST:
+        spanned *= max(length, 1)
+        if spanned > LARGEST:
             return None
     return total
 
@@ -247,7 +262,7 @@ _NOT_JSON = object()
 def plain_values(values: Mapping[str, Any], *, prefix: Sequence[str] = ()) -> dict[str, str]:
     """Text as it is, numbers and small plain containers as JSON, under dotted names.
 
-    Tensors, empty dictionaries and whatever JSON cannot say are left out, also inside containers.
+    Tensors, empty dictionaries and whatever JSON cannot hold are left out, also inside containers.
     """
     found: dict[str, str] = {}
     for key, value in values.items():
@@ -259,10 +274,10 @@ def plain_values(values: Mapping[str, Any], *, prefix: Sequence[str] = ()) -> di
 
 def _as_json(value: object) -> str | None:
     try:
-        said = _JsonCopier().say(value)
-        if said is _NOT_JSON or said == {}:
+        copied = _JsonCopier().copy(value)
+        if copied is _NOT_JSON or copied == {}:
             return None
-        return json.dumps(said, allow_nan=False)
+        return json.dumps(copied, allow_nan=False)
     except (_TooMany, ValueError, RecursionError):
         return None
 
@@ -272,13 +287,13 @@ class _TooMany(Exception):  # noqa: N818
 
 
 class _JsonCopier:
-    """Copies what JSON can say out of a value; lists that double exhaust its patience."""
+    """Copies what JSON can hold out of a value, up to a number of parts: lists may double."""
 
     def __init__(self) -> None:
         self._left = MOST_PARTS
 
-    def say(self, value: object) -> Any:
-        """The value without the parts that JSON cannot say."""
+    def copy(self, value: object) -> Any:
+        """The value without the parts that JSON cannot hold."""
         self._left -= 1
         if self._left < 0:
             raise _TooMany
@@ -288,10 +303,10 @@ class _JsonCopier:
             return value if math.isfinite(value) else _NOT_JSON
         if isinstance(value, dict):
             named = [(k, v) for k, v in dict.items(value) if k is None or isinstance(k, str | int)]
-            said = {key: self.say(part) for key, part in named}
-            return {key: part for key, part in said.items() if part is not _NOT_JSON}
+            copied = {key: self.copy(part) for key, part in named}
+            return {key: part for key, part in copied.items() if part is not _NOT_JSON}
         if isinstance(value, list | tuple):
-            parts = [self.say(part) for part in value]
+            parts = [self.copy(part) for part in value]
             return [None if part is _NOT_JSON else part for part in parts]
         return _NOT_JSON
 
@@ -479,7 +494,6 @@ MOST_EXPANSION = 100
 SMALL_ARCHIVE = 1 << 28
 #: Members of a torch file besides its tensors: the pickle, versions, byte order.
 _BESIDES = 64
-_AGAIN = "copy or download the file again"
 
 
 def read_archive(data: bytes, access: Access) -> tuple[str, tuple[Member, ...]]:
@@ -493,9 +507,9 @@ def read_archive(data: bytes, access: Access) -> tuple[str, tuple[Member, ...]]:
         _check_sums(data, members)
     except SealedArchive:
         hint = "unpack it with its password, and save the weights again"
-        raise _refusal("E_UNSUPPORTED", "the zip archive is encrypted", hint=hint) from None
+        raise refusal("E_UNSUPPORTED", "the zip archive is encrypted", hint=hint) from None
     except BadArchive as error:
-        raise _refusal("E_CORRUPT", f"the zip archive {error}", hint=_AGAIN) from None
+        raise corrupt(f"the zip archive {error}") from None
     return found, members
 
 
@@ -530,9 +544,7 @@ def _members(data: bytes, access: Access) -> tuple[Member, ...]:
     directory = find_directory(data)
     most = access.limits.max_tensors + _BESIDES
     if directory.count > most:
-        fact = f"the archive lists {directory.count} members, more than {most}"
-        hint = "is this a model? if so, raise the limit with --set max_tensors=N"
-        raise _refusal("E_LIMIT", fact, hint=hint)
+        raise too_many(f"the archive lists {directory.count} members, more than {most}")
     return read_members(data, directory)
 
 
@@ -548,7 +560,7 @@ def _format(names: Sequence[str]) -> str:
         raise _code("a .keras archive")
     if any(end.startswith(("archive_format", "serialized_exported_program")) for end in ends):
         raise _code("a torch.export archive")
-    raise _refusal(
+    raise refusal(
         "E_UNSUPPORTED",
         "this is a zip archive without a checkpoint in it",
         hint="if it holds one, unpack it and give the file inside",
@@ -558,7 +570,7 @@ def _format(names: Sequence[str]) -> str:
 def _check_packing(members: Sequence[Member], access: Access, *, compressed: bool) -> None:
     for member in members:
         if member.method != STORED and not (compressed and member.method == DEFLATED):
-            raise _refusal(
+            raise refusal(
                 "E_UNSUPPORTED",
                 f"the archive is compressed as no checkpoint is: {clean(member.name[:1000])}",
                 hint="save it again with torch.save, or np.savez for arrays",
@@ -566,7 +578,7 @@ def _check_packing(members: Sequence[Member], access: Access, *, compressed: boo
     size = sum(member.size for member in members)
     packed = sum(member.end - member.start for member in members)
     if size > SMALL_ARCHIVE and size > MOST_EXPANSION * packed:
-        raise _refusal(
+        raise refusal(
             "E_LIMIT",
             f"the archive would unpack from {human_size(packed)} to {human_size(size)}",
             hint="such growth is no trained model; save it without compression",
@@ -593,16 +605,11 @@ def _check_sums(data: bytes, members: Sequence[Member]) -> None:
         return
     filled = [member for member in members if member.size]
     if len(filled) > 1 and len(wrong) == len(filled) and not any(m.checksum for m in wrong):
-        raise _refusal(
-            "E_CORRUPT",
+        raise corrupt(
             "the file was saved without checksums, or is damaged: no member has the right one",
             hint="save it again with checksums: torch.serialization.set_crc32_options(True)",
         )
-    raise _refusal(
-        "E_CORRUPT",
-        f"the checksum of {clean(wrong[0].name[:1000])} is wrong: the file is damaged",
-        hint=_AGAIN,
-    )
+    raise corrupt(f"the checksum of {clean(wrong[0].name[:1000])} is wrong: the file is damaged")
 
 
 def _sum(data: bytes, member: Member) -> int:
@@ -613,8 +620,4 @@ def _sum(data: bytes, member: Member) -> int:
 
 
 def _code(what: str) -> SourceError:
-    return _refusal("E_UNSAFE_FORMAT", f"this is {what}", hint=CODE_HINT)
-
-
-def _refusal(code: str, fact: str, *, hint: str) -> SourceError:
-    return SourceError(code, fact, hint=hint, stage="open")
+    return refusal("E_UNSAFE_FORMAT", f"this is {what}", hint=CODE_HINT)

@@ -210,7 +210,7 @@ def disk(error: OSError, cache: Path) -> MachineError:
     return MachineError("E_DISK", fact, hint=hint, stage="fetch")
 
 
-# -- The hub's listing of a repository: a stranger's JSON, read as plain data.
+# -- The hub's listing of a repository: untrusted JSON, read as plain data.
 
 #: A file takes about 300 bytes of the listing; the hub advises against more than 100 000 files.
 LARGEST_LISTING = 32 << 20
@@ -246,12 +246,12 @@ class Listing:
 def read_listing(data: bytes, *, host: str) -> Listing:
     """The listing that the bytes spell; E_NETWORK when no hub would say that."""
     try:
-        said = parse_object(data, most_pieces=_MOST_PIECES)
+        found = parse_object(data, most_pieces=_MOST_PIECES)
     except TooManyPieces:
         raise _too_many() from None
     except BadJson:
         raise not_a_hub(host, "its listing of the repository is no JSON object") from None
-    commit, entries = said.get("sha"), said.get("siblings")
+    commit, entries = found.get("sha"), found.get("siblings")
     if not isinstance(commit, str) or not COMMIT.fullmatch(commit):
         raise not_a_hub(host, "its listing of the repository names no commit")
     if not isinstance(entries, list):
@@ -286,8 +286,8 @@ def _listed(name: str, entry: dict[str, Any]) -> Listed:
     return Listed(name, size, sha256=_digest(large.get("sha256"), SHA256))
 
 
-def _digest(said: Any, form: re.Pattern[str]) -> str:
-    return said if isinstance(said, str) and form.fullmatch(said) else ""
+def _digest(stated: Any, form: re.Pattern[str]) -> str:
+    return stated if isinstance(stated, str) and form.fullmatch(stated) else ""
 
 
 def _size(name: str, size: Any) -> int | None:

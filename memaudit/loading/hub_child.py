@@ -237,10 +237,10 @@ class EventWriter:
         self._handle = os.dup(1)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
-    def say(self, event: str, **facts: Any) -> None:
+    def send(self, event: str, **facts: Any) -> None:
         """Tell whoever started this process."""
-        told = {name: self._without_secrets(fact) for name, fact in facts.items()}
-        line = json.dumps({"event": event, **told}).encode("ascii") + b"\n"
+        safe = {name: self._without_secrets(fact) for name, fact in facts.items()}
+        line = json.dumps({"event": event, **safe}).encode("ascii") + b"\n"
         with self._lock:
             while line:
                 line = line[os.write(self._handle, line) :]
@@ -250,7 +250,7 @@ class EventWriter:
         error = failure.error
         facts = {"code": error.code, "fact": error.fact, "hint": error.hint}
         kind = type(error).__name__
-        self.say("failed", kind=kind, unanswered=failure.unanswered, **facts)
+        self.send("failed", kind=kind, unanswered=failure.unanswered, **facts)
 
     def _without_secrets(self, fact: Any) -> Any:
         if isinstance(fact, list):
@@ -264,16 +264,16 @@ class EventWriter:
 
 def main() -> NoReturn:
     """Carry out one order, and end at once: nobody waits for an interpreter to tidy up."""
-    voice = EventWriter()
-    sys.excepthook = _unexpected(voice)
+    events = EventWriter()
+    sys.excepthook = _unexpected(events)
     signal.signal(signal.SIGTERM, _leave)
     order = json.loads(_line())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _limit_memory()
     try:
-        _carry_out(order, voice)
+        _carry_out(order, events)
     except MemauditError as error:
-        voice.fail(Failure(error))
+        events.fail(Failure(error))
     except SystemExit:
         os._exit(1)
     os._exit(0)
@@ -290,16 +290,16 @@ def _line() -> bytes:
     return found
 
 
-def _carry_out(order: dict[str, Any], voice: EventWriter) -> None:
+def _carry_out(order: dict[str, Any], events: EventWriter) -> None:
     from huggingface_hub import constants
 
     meter = FileProgress()
     cache = Cache(Path(constants.HF_HUB_CACHE).expanduser().resolve(), order["name"])
-    threading.Thread(target=_report, args=(meter, cache, voice), daemon=True).start()
+    threading.Thread(target=_report, args=(meter, cache, events), daemon=True).start()
     if order["offline"] or constants.HF_HUB_OFFLINE:
-        voice.say("ready", host="")
+        events.send("ready", host="")
         try:
-            voice.say("found", offline=True, **from_cache(order, cache, meter))
+            events.send("found", offline=True, **from_cache(order, cache, meter))
         except OSError as error:
             raise disk(error, cache.root) from None
         return
@@ -311,17 +311,17 @@ def _carry_out(order: dict[str, Any], voice: EventWriter) -> None:
         wire = Wire(meter)
     except OSError as error:  # the token is read from the same folder
         raise disk(error, cache.root) from None
-    voice.secrets.add(wire.token)
-    voice.say("ready", host=wire.host)
+    events.secrets.add(wire.token)
+    events.send("ready", host=wire.host)
     try:
-        found = from_hub(order, cache, wire, step=lambda: voice.say("step"))
+        found = from_hub(order, cache, wire, step=lambda: events.send("step"))
     except (Rejected, http.HTTPError, http.InvalidURL, OSError, ValueError, MemoryError) as error:
-        voice.fail(explained(error, wire, cache.root))
+        events.fail(explained(error, wire, cache.root))
     else:
-        voice.say("found", offline=False, **found)
+        events.send("found", offline=False, **found)
 
 
-def _report(meter: FileProgress, cache: Cache, voice: EventWriter) -> None:
+def _report(meter: FileProgress, cache: Cache, events: EventWriter) -> None:
     """Say every moment how far the file is, or how far another process is that fetches it."""
     before: dict[str, Any] = {}
     while True:
@@ -330,7 +330,7 @@ def _report(meter: FileProgress, cache: Cache, voice: EventWriter) -> None:
         facts = {"file": meter.name, "total": meter.total, "checking": meter.checking}
         now = {**facts, "waiting": waiting, "done": cache.growing() if waiting else meter.done}
         if now != before:
-            voice.say("bytes", **now)
+            events.send("bytes", **now)
             before = now
 
 
@@ -358,13 +358,13 @@ def _limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-def _unexpected(voice: EventWriter) -> Any:
+def _unexpected(events: EventWriter) -> Any:
     """What nobody foresaw is named by its class; its text may hold anything."""
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         del error, trace
         fact = f"the client of the hub failed ({clean(kind.__name__)})"
         hint = "update huggingface_hub, or download the weights yourself and give their path"
-        voice.fail(Failure(MachineError("E_NETWORK", fact, hint=hint)))
+        events.fail(Failure(MachineError("E_NETWORK", fact, hint=hint)))
 
     return hook

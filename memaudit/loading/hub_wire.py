@@ -92,7 +92,7 @@ class Wire:
         self.host = host_of(constants.ENDPOINT)
         self.headers = build_hf_headers(library_name=LIBRARY, library_version=__version__)
         own = get_session().event_hooks["request"]
-        hooks = {"request": [*own, self._asked], "response": [self._answered]}
+        hooks = {"request": [*own, self._request_sent], "response": [self._response_came]}
         # The parent's patience ends what hangs; a second clock would only blur the message.
         set_client_factory(
             lambda: http.Client(event_hooks=hooks, follow_redirects=True, timeout=None)
@@ -134,12 +134,12 @@ class Wire:
         )
         return Path(found)
 
-    def _asked(self, request: Any) -> None:
+    def _request_sent(self, request: Any) -> None:
         # What is counted is then what is stored, and nothing unpacks to a thousand times its size.
         request.headers["accept-encoding"] = "identity"
         self.meter.asking = True
 
-    def _answered(self, response: Any) -> None:
+    def _response_came(self, response: Any) -> None:
         status, headers = response.status_code, response.headers
         if status >= 400:
             host = host_of(str(response.request.url))
@@ -187,8 +187,8 @@ class Wire:
 
 def _start(request: Any) -> int:
     """The first byte that was asked for."""
-    asked = re.fullmatch(r"bytes=(\d{1,18})-\d*", request.headers.get("range", ""))
-    return int(asked[1]) if asked else 0
+    span = re.fullmatch(r"bytes=(\d{1,18})-\d*", request.headers.get("range", ""))
+    return int(span[1]) if span else 0
 
 
 def explained(error: BaseException, wire: Wire, cache: Path) -> Failure:

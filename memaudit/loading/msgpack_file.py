@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from memaudit.errors import SourceError, clean, listed
+from memaudit.errors import clean, listed
 from memaudit.loading.files import out_of_memory
-from memaudit.loading.formats import count_bytes, plain_values
+from memaudit.loading.formats import corrupt, count_bytes, plain_values, refusal, too_many
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -301,10 +301,9 @@ def read_msgpack(
         kept = {key: value for key, value in root.items() if key not in aside}
         return _sorted(_Walk(rich, allowance, limits).leaves(kept, ""), list(aside), limits)
     except BadMsgpack as error:
-        hint = "copy or download the file again"
-        raise _refusal("E_CORRUPT", f"the msgpack file {error}", hint) from None
+        raise corrupt(f"the msgpack file {error}") from None
     except TooManyValues:
-        raise _too_many("the msgpack file holds more values than a model has") from None
+        raise too_many("the msgpack file holds more values than a model has") from None
     except MemoryError:
         raise out_of_memory() from None
 
@@ -313,7 +312,7 @@ def _root(tree: Any) -> dict[str, Any]:
     if isinstance(tree, dict) and CHUNKED not in tree:
         return tree
     what = "a bare array" if isinstance(tree, Extension | dict) else f"a {type(tree).__name__}"
-    raise _refusal("E_UNSUPPORTED", f"the file holds {what}, not a map of named arrays", _HINT)
+    raise refusal("E_UNSUPPORTED", f"the file holds {what}, not a map of named arrays", hint=_HINT)
 
 
 def _sorted(
@@ -325,7 +324,7 @@ def _sorted(
     for name, leaf in leaves:
         if name in arrays or name in values:
             fact = f"two values in the file have the name {_shown(name)!r}"
-            raise _refusal("E_CORRUPT", fact, _HINT)
+            raise corrupt(fact, hint=_HINT)
         if isinstance(leaf, FlaxArray):
             arrays[name] = leaf
         elif isinstance(leaf, memoryview | Extension):
@@ -333,9 +332,9 @@ def _sorted(
         else:
             values[name] = [leaf.real, leaf.imag] if isinstance(leaf, complex) else leaf
         if len(arrays) > limits.max_tensors:
-            raise _too_many(f"the file holds more than {limits.max_tensors} tensors")
-    told = (("what is no part of the model", aside), ("values of unknown kinds", odd))
-    notes = [f"left out, {what}: {_listed(names)}" for what, names in told if names]
+            raise too_many(f"the file holds more than {limits.max_tensors} tensors")
+    left_out = (("what is no part of the model", aside), ("values of unknown kinds", odd))
+    notes = [f"left out, {what}: {_listed(names)}" for what, names in left_out if names]
     return {name: array.tensor() for name, array in arrays.items()}, plain_values(values), notes
 
 
@@ -364,7 +363,7 @@ class _Walk:
         if self._left < 0:
             fact = f"the names in the file have more than {self._most} characters together"
             hint = "is this a model? if so, raise the limit with --set max_header=N"
-            raise _refusal("E_LIMIT", fact, hint)
+            raise refusal("E_LIMIT", fact, hint=hint)
 
 
 def _known(value: Extension | dict[str, Any], name: str, allowance: Allowance) -> Any:
@@ -375,7 +374,7 @@ def _known(value: Extension | dict[str, Any], name: str, allowance: Allowance) -
         found = read_extension(value, allowance)
     except UnknownDtype as error:
         fact = f"the array {_shown(name)!r} has the dtype {clean(error, limit=60)}"
-        raise _refusal("E_UNSUPPORTED", fact, _HINT) from None
+        raise refusal("E_UNSUPPORTED", fact, hint=_HINT) from None
     return value if found is None else found
 
 
@@ -405,12 +404,3 @@ def _listed(names: Sequence[str]) -> str:
 
 def _shown(name: str) -> str:
     return clean(name, limit=_LONGEST_NAME)
-
-
-def _too_many(fact: str) -> SourceError:
-    hint = "is this a model? if so, raise the limit with --set max_tensors=N"
-    return _refusal("E_LIMIT", fact, hint)
-
-
-def _refusal(code: str, fact: str, hint: str) -> SourceError:
-    return SourceError(code, fact, hint=hint, stage="open")

@@ -13,7 +13,7 @@ import torch
 
 from memaudit.errors import MemauditError, SourceError, clean, listed
 from memaudit.loading.files import out_of_memory, read_regular
-from memaudit.loading.formats import STORED, BadArchive, count_bytes, unpacked
+from memaudit.loading.formats import STORED, BadArchive, corrupt, count_bytes, refusal, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -156,8 +156,8 @@ def read_npz(
         else:
             left_out.append(clean(name[:1000], limit=120))
         del body  # before the next one is unpacked
-    told = (("text", left_out), ("Python objects", objects))
-    notes = [f"arrays of {what} were left out: {listed(names)}" for what, names in told if names]
+    groups = (("text", left_out), ("Python objects", objects))
+    notes = [f"arrays of {what} were left out: {listed(names)}" for what, names in groups if names]
     return tensors, metadata, notes
 
 
@@ -227,12 +227,7 @@ def _string(name: str, body: memoryview, dtype: np.dtype) -> str:
 
 
 def _damaged(name: str) -> SourceError:
-    return SourceError(
-        "E_CORRUPT",
-        f"the array {clean(name[:1000], limit=120)!r} is cut short or damaged",
-        hint="copy or download the file again",
-        stage="open",
-    )
+    return corrupt(f"the array {clean(name[:1000], limit=120)!r} is cut short or damaged")
 
 
 def _objects(name: str) -> SourceError:
@@ -244,7 +239,7 @@ def _objects(name: str) -> SourceError:
 def _refusal(code: str, name: str, fact: str) -> SourceError:
     hint = "save arrays of numbers only, in float32 or float64"
     shown = repr(clean(name[:1000], limit=120))
-    return SourceError(code, f"the array {shown} {fact}", hint=hint, stage="open")
+    return refusal(code, f"the array {shown} {fact}", hint=hint)
 
 
 # -- The kernel of a target functional in a file: .npy without pickles, or numbers as text.

@@ -13,7 +13,7 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from memaudit.errors import SourceError, clean, listed
-from memaudit.loading.formats import CODE_HINT, SAFETENSORS_HINT
+from memaudit.loading.formats import CODE_HINT, SAFETENSORS_HINT, refusal, too_many
 from memaudit.loading.pickle_machine import Budget, Machine, is_blocked, is_plain, shown, unwarned
 from memaudit.loading.pickle_objects import (
     LEFT_OUT,
@@ -103,9 +103,9 @@ def refuse_empty(machine: Machine, root: Any) -> None:
 
 
 def _whole_module(names: Sequence[str]) -> SourceError:
-    told = listed(names, limit=LONGEST_NAME)
-    fact = f"the file holds a whole pickled module, not its weights: {told}"
-    return SourceError("E_UNSAFE_FORMAT", fact, hint=CODE_HINT, stage="open")
+    shown_names = listed(names, limit=LONGEST_NAME)
+    fact = f"the file holds a whole pickled module, not its weights: {shown_names}"
+    return refusal("E_UNSAFE_FORMAT", fact, hint=CODE_HINT)
 
 
 def _beside_no_state(root: Any) -> bool:
@@ -305,12 +305,12 @@ class _Writer:
 
     def _require_few(self) -> None:
         if len(self.tensors) + len(self.arrays) > self._most:
-            raise _limit(f"the file holds more than {self._most} tensors")
+            raise too_many(f"the file holds more than {self._most} tensors")
 
     def _spend(self, parts: int) -> None:
         self._left -= parts
         if self._left < 0:
-            raise _limit("the containers in the file unfold into more parts than a model has")
+            raise too_many("the containers in the file unfold into more parts than a model has")
 
 
 def _is_small(value: int) -> bool:
@@ -324,11 +324,6 @@ def _may_be_text(key: Made) -> bool:
 
 def _kind(value: Any) -> str:
     return (value.name if isinstance(value, _OBJECTS) else "") or type(value).__name__
-
-
-def _limit(fact: str) -> SourceError:
-    hint = "is this a model? if so, raise the limit with --set max_tensors=N"
-    return SourceError("E_LIMIT", fact, hint=hint, stage="open")
 
 
 # -- The process in which pickles are read that name foreign objects: it may do next to nothing.

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from memaudit.errors import SourceError
+from memaudit.loading.formats import refusal, too_many
 from memaudit.loading.pickle_objects import (
     DEEPEST_WRAPPING,
     DENSE,
@@ -150,7 +151,7 @@ def instructions(stream: io.BytesIO, budget: Budget) -> Iterator[tuple[str, Any]
         for opcode, argument, _ in pickletools.genops(stream):
             budget.left -= 1 + _COSTS.get(opcode.name, 0)
             if budget.left < 0:
-                raise _too_long()
+                raise too_many("the pickle in the file has more instructions than a model needs")
             yield opcode.name, argument
     except _DAMAGE:
         raise damaged() from None
@@ -175,15 +176,6 @@ def split_pickles(data: bytes, count: int, budget: Budget) -> tuple[tuple[bytes,
                 pass
             found.append(data[start : stream.tell()])
     return tuple(found), stream.tell()
-
-
-def _too_long() -> SourceError:
-    return SourceError(
-        "E_LIMIT",
-        "the pickle in the file has more instructions than a model needs",
-        hint="is this a model? if so, raise the limit with --set max_tensors=N",
-        stage="open",
-    )
 
 
 # -- What a call copies out of its arguments: changing that later would change nothing in Python.
@@ -460,7 +452,7 @@ def _unsupported(name: str) -> SourceError:
     if name.startswith("EXT"):
         fact = "the pickle names objects by codes of a registry, which torch.save never does"
         hint = "get the weights as safetensors from whoever made the file"
-        return SourceError("E_UNSAFE_FORMAT", fact, hint=hint, stage="open")
+        return refusal("E_UNSAFE_FORMAT", fact, hint=hint)
     return damaged(f"the pickle in the file needs what no file has ({name})")
 
 

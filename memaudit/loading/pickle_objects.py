@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from memaudit.errors import SourceError, clean
-from memaudit.loading.formats import MOST_DIMENSIONS, SAFETENSORS_HINT
+from memaudit.loading.formats import MOST_DIMENSIONS, SAFETENSORS_HINT, corrupt, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -49,8 +49,7 @@ class Made:
 
 def damaged(fact: str = "the torch file is cut short or damaged") -> SourceError:
     """The refusal of a file that does not say what it should."""
-    hint = "copy or download the file again"
-    return SourceError("E_CORRUPT", fact, hint=hint, stage="open")
+    return corrupt(fact)
 
 
 # -- The storages of torch files: what their persistent ids say, and how wide their numbers are.
@@ -113,7 +112,7 @@ def dtype_of(name: str) -> str:
 
 def _unsupported(what: str) -> SourceError:
     hint = "save plain dense tensors of a common dtype"
-    return SourceError("E_UNSUPPORTED", f"the file holds {what}", hint=hint, stage="open")
+    return refusal("E_UNSUPPORTED", f"the file holds {what}", hint=hint)
 
 
 # -- Attributes that people give to tensors, and those that would turn a tensor into another one.
@@ -242,7 +241,7 @@ def dotted(path: Place) -> str:
 
 def _odd(path: Place, code: str, fact: str) -> SourceError:
     hint = "save plain dense tensors, e.g. tensor.to_dense().dequantize().contiguous()"
-    return SourceError(code, f"the tensor {dotted(path)!r} {fact}", hint=hint, stage="open")
+    return refusal(code, f"the tensor {dotted(path)!r} {fact}", hint=hint)
 
 
 def _integers(value: Any) -> tuple[int, ...]:
@@ -284,22 +283,21 @@ def _record(arguments: Any, *, typed: bool) -> Record:
         if len(arguments) < 7 or not isinstance(arguments[6], Named):
             raise damaged()
         dtype = dtype_of(arguments[6].name)
-    said = arguments[6 + typed] if len(arguments) > 6 + typed else None
-    flags = _flags(said)
+    flags = _flags(arguments[6 + typed] if len(arguments) > 6 + typed else None)
     size, stride = _integers(arguments[2]), _integers(arguments[3])
     return Record(storage.key, dtype, offset, size, stride, "conj" in flags, "neg" in flags)
 
 
-def _flags(said: Any) -> set[str]:
+def _flags(metadata: Any) -> set[str]:
     """The lazy operations on complex tensors that are still to be done."""
-    pairs = said.pairs if isinstance(said, Pairs) else []
-    if said is not None and not isinstance(said, Pairs):
+    pairs = metadata.pairs if isinstance(metadata, Pairs) else []
+    if metadata is not None and not isinstance(metadata, Pairs):
         raise damaged()
     if len(pairs) > 2 or any(
         key not in ("conj", "neg") or type(value) is not bool for key, value in pairs
     ):
         fact = "a tensor in the file has properties that memaudit does not know"
-        raise SourceError("E_UNSUPPORTED", fact, hint="save plain dense tensors", stage="open")
+        raise refusal("E_UNSUPPORTED", fact, hint="save plain dense tensors")
     return {key for key, value in dict(pairs).items() if value}
 
 
@@ -519,7 +517,7 @@ def _given_pairs(value: Made) -> list[tuple[Any, Any]]:
         case ([*listed],) if value.name != "collections.Counter" and all(map(_is_pair, listed)):
             return [(key, part) for key, part in listed]
     fact = "a dictionary in the file is made in a way that memaudit does not know"
-    raise SourceError("E_UNSUPPORTED", fact, hint=SAFETENSORS_HINT, stage="open")
+    raise refusal("E_UNSUPPORTED", fact, hint=SAFETENSORS_HINT)
 
 
 def _is_pair(value: Any) -> bool:

@@ -11,7 +11,14 @@ import torch
 from memaudit.errors import SourceError, clean
 from memaudit.loading.access import human_size
 from memaudit.loading.files import Meter, OnePass, out_of_memory
-from memaudit.loading.formats import BadJson, TooManyPieces, count_bytes, parse_object
+from memaudit.loading.formats import (
+    BadJson,
+    TooManyPieces,
+    corrupt,
+    count_bytes,
+    parse_object,
+    too_many,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,7 +40,6 @@ _METADATA = "__metadata__"
 _LENGTH = struct.Struct("<Q")
 #: Commas and brackets of one entry with more dimensions than weights have.
 _PIECES = 16
-_AGAIN = "copy or download the file again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ class Header:
 def read_header(file: RegularFile, limits: Limits) -> Header:
     """The header of a file; its entries cover the bytes behind it exactly."""
     if file.size < _LENGTH.size:
-        raise _damaged("the safetensors file is cut short")
+        raise corrupt("the safetensors file is cut short")
     (length,) = _LENGTH.unpack(file.read(0, _LENGTH.size))
     if length > limits.max_header:
         raise SourceError(
@@ -70,7 +76,7 @@ def read_header(file: RegularFile, limits: Limits) -> Header:
             stage="open",
         )
     if length > file.size - _LENGTH.size:
-        raise _damaged("the safetensors file ends inside its header")
+        raise corrupt("the safetensors file ends inside its header")
     raw = file.read(0, _LENGTH.size + length)
     return parse_header(raw, body=file.size - len(raw), limits=limits)
 
@@ -80,12 +86,14 @@ def parse_header(raw: bytes, *, body: int, limits: Limits) -> Header:
     try:
         found = parse_object(raw[_LENGTH.size :], most_pieces=_PIECES * (limits.max_tensors + 128))
     except TooManyPieces:
-        raise _too_many(limits) from None
+        raise too_many(
+            f"the safetensors header names more than {limits.max_tensors} tensors"
+        ) from None
     except BadJson as error:
-        raise _damaged(f"the safetensors header {error}") from None
+        raise corrupt(f"the safetensors header {error}") from None
     metadata = _metadata(found.pop(_METADATA, None))
     if len(found) > limits.max_tensors:
-        raise _too_many(limits)
+        raise too_many(f"the safetensors header names more than {limits.max_tensors} tensors")
     entries = sorted((_entry(*item) for item in found.items()), key=lambda e: (e.start, e.end))
     _require_cover(entries, body)
     return Header(raw, tuple(entries), metadata)
@@ -95,7 +103,7 @@ def _metadata(found: Any) -> dict[str, str]:
     if found is None:
         return {}
     if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
-        raise _damaged(f"{_METADATA} of the safetensors header is not text by name")
+        raise corrupt(f"{_METADATA} of the safetensors header is not text by name")
     return found
 
 
@@ -136,16 +144,7 @@ def _require_cover(entries: Iterable[Entry], body: int) -> None:
         end = entry.end
     if end != body:
         missing = "is cut short" if end > body else "has bytes that belong to no tensor"
-        raise _damaged(f"the safetensors file {missing}: {end} bytes are named, {body} are there")
-
-
-def _too_many(limits: Limits) -> SourceError:
-    return SourceError(
-        "E_LIMIT",
-        f"the safetensors header names more than {limits.max_tensors} tensors",
-        hint="is this a model? if so, raise the limit with --set max_tensors=N",
-        stage="open",
-    )
+        raise corrupt(f"the safetensors file {missing}: {end} bytes are named, {body} are there")
 
 
 def _shown(name: str) -> str:
@@ -153,11 +152,7 @@ def _shown(name: str) -> str:
 
 
 def _wrong(name: str, fact: str) -> SourceError:
-    return _damaged(f"in the safetensors header the tensor {_shown(name)} {fact}")
-
-
-def _damaged(fact: str) -> SourceError:
-    return SourceError("E_CORRUPT", fact, hint=_AGAIN, stage="open")
+    return corrupt(f"in the safetensors header the tensor {_shown(name)} {fact}")
 
 
 _TORCH = {
@@ -200,10 +195,6 @@ def _tensor(entry: Entry, one_pass: OnePass) -> torch.Tensor:
         raise out_of_memory() from None
     one_pass.fill(raw.numpy().data)
     if entry.dtype == "BOOL" and bool((raw > 1).any()):  # torch takes any byte for a truth value
-        raise SourceError(
-            "E_CORRUPT",
-            f"the tensor {clean(entry.name, limit=120)!r} holds truth values besides 0 and 1",
-            hint="copy or download the file again",
-            stage="open",
-        )
+        name = clean(entry.name, limit=120)
+        raise corrupt(f"the tensor {name!r} holds truth values besides 0 and 1")
     return raw.view(_TORCH[entry.dtype]).reshape(entry.shape)

@@ -179,7 +179,7 @@ def describe_in_child(pickles: Sequence[bytes], access: Access) -> dict[str, Any
     if "exhausted" in answer:
         raise _gave_up("ran out of the memory that a model needs")
     if "refused" in answer:
-        raise _refusal(answer["refused"])
+        raise _child_refusal(answer["refused"])
     return answer
 
 
@@ -265,9 +265,9 @@ def _gave_up(fact: str, *, hint: str = "") -> SourceError:
     )
 
 
-def _refusal(said: Any) -> SourceError:
+def _child_refusal(answer: Any) -> SourceError:
     """The child's refusal, as far as it looks like one."""
-    fields = said if isinstance(said, dict) else {}
+    fields = answer if isinstance(answer, dict) else {}
     code, fact, hint = (str(fields.get(name, "")) for name in ("code", "fact", "hint"))
     if code not in _CODES:
         return _gave_up("did not answer as it should")
@@ -327,8 +327,8 @@ class _Builder:
     def _dictionary(self, pairs: list[Any], depth: int) -> dict[Any, Any]:
         """The last value of a key counts: one that was left out takes the others with it."""
         found: dict[Any, Any] = {}
-        for said, node in pairs:
-            key = _key(said)
+        for stated, node in pairs:
+            key = _key(stated)
             if node == ["x"]:
                 found.pop(key, None)
             else:
@@ -417,10 +417,10 @@ def _require_inside(offset: int, size: list[int], stride: list[int], *, room: in
     if len(size) != len(stride) or len(size) > MOST_DIMENSIONS:
         raise damaged("a tensor in the file has an impossible shape")
     count = math.prod(max(n, 1) for n in size)
-    reach = sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    last = sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     if count >= MOST_NUMBERS:
         raise damaged("a tensor in the file has an impossible shape")
-    if 0 not in size and offset + reach >= room:
+    if 0 not in size and offset + last >= room:
         raise damaged("a tensor in the file is larger than its storage")
     if 0 in size and offset > room:
         raise damaged("a tensor in the file begins behind its storage")
