@@ -36,12 +36,12 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "heavytail": "memaudit.reparams.heavytail:Heavytail",
     },
     "targets": {
-        "exp": "memaudit.targets.exp:Exp",
-        "poly": "memaudit.targets.poly:Poly",
-        "airy": "memaudit.targets.airy:Airy",
-        "shift": "memaudit.targets.shift:Shift",
-        "volterra": "memaudit.targets.volterra:Volterra",
-        "lotka-volterra": "memaudit.targets.lotka_volterra:LotkaVolterra",
+        "exp": "memaudit.targets:Exp",
+        "poly": "memaudit.targets:Poly",
+        "airy": "memaudit.targets:Airy",
+        "shift": "memaudit.targets:Shift",
+        "volterra": "memaudit.targets:Volterra",
+        "lotka-volterra": "memaudit.targets:LotkaVolterra",
     },
     "findings": {
         "MA005": "memaudit.findings.window_cut:WindowCut",

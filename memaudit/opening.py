@@ -11,7 +11,7 @@ from memaudit.contracts import AbstractAdapter, AbstractSubject, Claim, Request
 from memaudit.devices import resolve_device, resolve_dtype
 from memaudit.errors import ArgumentError, MemauditError, SourceError, clean, listed, nearest
 from memaudit.loading.access import ACCESS, Access, Progress, access_from
-from memaudit.loading.retrofit_files import retrofit_folder
+from memaudit.loading.saving import retrofit_folder
 from memaudit.loading.source import Source, parse_source
 from memaudit.options import OPTIONS
 

@@ -15,7 +15,7 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 from memaudit.contracts import AbstractDynamics, AbstractPerturbable, AbstractSubject
 from memaudit.ensemble import ModuleEnsemble
 from memaudit.errors import ArgumentError, SourceError
-from memaudit.loading.digest import digest_tensors
+from memaudit.loading.filling import digest_tensors
 from memaudit.module_roles import mode_sources, roles_of
 from memaudit.report import Identity
 from memaudit.spectrum.result import LayerSpectrum as Spectrum

@@ -12,7 +12,7 @@ import memaudit
 from memaudit.contracts import AbstractPerturbable
 from memaudit.errors import ArgumentError, SourceError
 from memaudit.numerics.copies import Copies
-from memaudit.testing import check_perturbable
+from tests.module_laws import check_perturbable
 
 
 class Diagonal(nn.Module):

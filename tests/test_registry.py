@@ -54,6 +54,9 @@ def test_there_is_a_contract_for_every_kind():
 @pytest.mark.parametrize(("kind", "name"), ENTRIES)
 def test_a_catalog_name_is_its_file_with_hyphens_and_its_class_in_camel_case(kind, name):
     module, _, attribute = BUILT_IN[kind][name].partition(":")
+    if module == f"memaudit.{kind}":  # one file for all of the kind
+        assert attribute == "".join(word.capitalize() for word in name.split("-"))
+        return
     room, stem = module.split(".")[-2:]
     assert room == kind
     assert attribute == "".join(word.capitalize() for word in stem.split("_"))

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memaudit.errors import MachineError, MemauditError, clean
-from memaudit.loading.disk.containment import open_within
-from memaudit.loading.disk.folder import SUFFIXES
-from memaudit.loading.disk.shards import joint_digest
-from memaudit.loading.disk.stamp import Stamp, digest
+from memaudit.loading.checkpoint import joint_digest
+from memaudit.loading.files import SUFFIXES, Stamp, digest, open_within
 
 if TYPE_CHECKING:
     from pathlib import Path

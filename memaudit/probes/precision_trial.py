@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from memaudit.loading.digest import digest_tensors
+from memaudit.loading.filling import digest_tensors
 from memaudit.memory.running import remember
 from memaudit.numerics.mode_pairs import reached, shift
 from memaudit.numerics.perturbation.errors import error_norm

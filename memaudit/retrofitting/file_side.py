@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from memaudit.errors import SourceError, clean
-from memaudit.loading.retrofit_files import RAW_NAME
+from memaudit.loading.saving import RAW_NAME
 from memaudit.retrofitting.dense import DenseWeight
 from memaudit.retrofitting.form import weight_of
 from memaudit.retrofitting.form_text import form_built

@@ -6,18 +6,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memaudit.errors import ArgumentError, SourceError, clean
-from memaudit.loading.disk.containment import plain_name
-from memaudit.loading.retrofit_files import (
+from memaudit.loading.files import plain_name
+from memaudit.loading.saving import (
     RAW_NAME,
     RECORD_NAME,
+    WRITTEN_BY,
+    copy_companions,
     is_retrofit,
     no_retrofit,
+    require_vacant,
+    staged,
     write_retrofit_files,
+    write_safetensors,
+    write_weights,
 )
-from memaudit.loading.writing.checkpoint_writing import WRITTEN_BY, write_weights
-from memaudit.loading.writing.companions import copy_companions
-from memaudit.loading.writing.safetensors_writing import write_safetensors
-from memaudit.loading.writing.staging import require_vacant, staged
 from memaudit.opening import Opened, open_source
 from memaudit.retrofitting.checking import require_plain
 from memaudit.retrofitting.file_side import FileSide, made_side

@@ -8,7 +8,7 @@ from typing import Any
 
 from memaudit import registry
 from memaudit.errors import ArgumentError, SourceError, clean
-from memaudit.loading.retrofit_files import RECORD_NAME
+from memaudit.loading.saving import RECORD_NAME
 from memaudit.reparam import TIMES, AbstractReparam
 from memaudit.retrofitting.stepped import Stepped
 

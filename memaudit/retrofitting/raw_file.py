@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memaudit.errors import ArgumentError, SourceError, clean
-from memaudit.loading.retrofit_files import (
+from memaudit.loading.saving import (
     RAW_NAME,
     is_retrofit,
     read_raw_tensors,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from memaudit.errors import SourceError, clean
-from memaudit.loading.retrofit_files import RAW_NAME, read_raw_tensors, read_record
+from memaudit.loading.saving import RAW_NAME, read_raw_tensors, read_record
 from memaudit.retrofitting.file_side import put_behind, read_side
 from memaudit.retrofitting.model import modules_of
 from memaudit.retrofitting.record import Record

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from memaudit.errors import ArgumentError, SourceError, clean, listed
-from memaudit.loading.finite import require_finite
+from memaudit.loading.filling import require_finite
 from memaudit.report import Identity
 from memaudit_rnn import describing
 from memaudit_rnn.facts import Facts, read_facts

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from memaudit.errors import ArgumentError, SourceError, clean
-from memaudit.loading.digest import digest_tensors
-from memaudit.loading.finite import require_finite
+from memaudit.loading.filling import digest_tensors, require_finite
 from memaudit.report import Identity
 from memaudit_rnn import describing
 from memaudit_rnn.host import RnnHost

@@ -17,8 +17,7 @@ from memaudit.contracts import AbstractPerturbable, AbstractSubject, Role
 from memaudit.ensemble import ModeSource, ModuleEnsemble
 from memaudit.errors import ArgumentError, SourceError, clean, listed
 from memaudit.host import AbstractHost
-from memaudit.loading.filling import fill
-from memaudit.loading.finite import require_finite
+from memaudit.loading.filling import fill, require_finite
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.numerics.scans import selective_scan
 from memaudit.perturbable import plain_name

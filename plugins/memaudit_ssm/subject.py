@@ -26,9 +26,7 @@ from memaudit.contracts import (
 from memaudit.ensemble import ModeSource, ModuleEnsemble
 from memaudit.errors import ArgumentError, SourceError, clean, listed
 from memaudit.host import AbstractHost
-from memaudit.loading.digest import digest_tensors
-from memaudit.loading.filling import fill
-from memaudit.loading.finite import require_finite
+from memaudit.loading.filling import digest_tensors, fill, require_finite
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.numerics.linear import System
 from memaudit.perturbable import plain_name

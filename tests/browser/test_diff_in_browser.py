@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from memaudit.comparing import compare
+
 from memaudit.reports.diff_html import diff_html
 from tests.handmade import LAGS, curve
 from tests.reports.handmade_page import everything

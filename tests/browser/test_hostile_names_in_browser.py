@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from memaudit.comparing import compare
+
 from memaudit.reports.diff_html import diff_html
 from memaudit.reports.html_page import HtmlPage
-from memaudit.testing.report_format import NAMES, everywhere
+from memaudit.testing.laws import NAMES, everywhere
 from tests.handmade import LAGS, curve, report
 from tests.reports.handmade_page import everything, modes
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from memaudit.reports.html_page import HtmlPage
-from memaudit.testing.moved_samples import precision
+from memaudit.testing.samples import precision
 from tests.handmade import LAGS, curve, of_kind, report
 from tests.reports.handmade_page import everything
 

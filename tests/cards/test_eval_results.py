@@ -10,7 +10,7 @@ from huggingface_hub import parse_eval_result_entries
 
 from memaudit.cards import eval_results
 from memaudit.testing import sample_reports
-from memaudit.testing.report_format import HOSTILE, NAMES, everywhere
+from memaudit.testing.laws import HOSTILE, NAMES, everywhere
 from tests.handmade import curve, of_kind, power_law, report
 
 TEXT = """\

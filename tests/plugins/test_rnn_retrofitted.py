@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import memaudit
-from memaudit.testing.dynamics import check_dynamics
-from memaudit.testing.perturbable import check_perturbable
 from memaudit_rnn.raw_ensemble import RawEnsemble
+from tests.module_laws import check_dynamics, check_perturbable
 from tests.plugins.rnn_layers import CELLS, LAYERS, drawn, noise, retrofitted
 
 

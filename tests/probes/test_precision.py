@@ -12,7 +12,7 @@ from torch import nn
 import memaudit
 from memaudit.contracts import Setting, Tools
 from memaudit.errors import ArgumentError
-from memaudit.loading.digest import digest_tensors
+from memaudit.loading.filling import digest_tensors
 from memaudit.numerics.rounding import FORMATS
 from memaudit.numerics.signals import seeded
 from memaudit.probes.precision import Precision

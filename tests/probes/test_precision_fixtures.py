@@ -7,7 +7,7 @@ import torch
 
 import memaudit
 from memaudit.contracts import Setting
-from memaudit.loading.digest import digest_tensors
+from memaudit.loading.filling import digest_tensors
 from memaudit.numerics.perturbation.errors import error_norm
 from memaudit.probes.perturbing_inputs import perturbing_inputs
 from memaudit.probes.precision import Precision

@@ -10,7 +10,7 @@ from torch import nn
 
 import memaudit
 from memaudit.errors import MachineError
-from memaudit.loading.digest import digest_tensors
+from memaudit.loading.filling import digest_tensors
 from memaudit.probes.standing_in import live_tensors, standing_in
 
 

@@ -9,7 +9,7 @@ import torch
 import memaudit
 from memaudit.errors import ArgumentError
 from memaudit.memory.result import Status
-from memaudit.testing.token_query import DECAY, LETTERS, LetterFilter
+from memaudit.testing.laws import DECAY, LETTERS, LetterFilter
 
 TEXT = "the cat sat on the mat and looked at the grey sea until the evening came. " * 40
 

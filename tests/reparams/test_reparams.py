@@ -26,7 +26,7 @@ from memaudit.reparams.inverse import Inverse
 from memaudit.reparams.relu import Relu
 from memaudit.reparams.softplus import Softplus
 from memaudit.reparams.tanh import Tanh
-from memaudit.testing import reparam as laws
+from memaudit.testing import check_reparam
 
 EVERY = [form for time in ("continuous", "discrete") for form in forms(time)]
 NAMED = [pytest.param(form, id=f"{form.name}-{form.time}") for form in EVERY]
@@ -41,7 +41,7 @@ def numbers(*values: float) -> torch.Tensor:
 
 @pytest.mark.parametrize("form", NAMED)
 def test_a_reparameterization_keeps_its_laws(form):
-    laws.check_reparam(form)
+    check_reparam(form)
 
 
 @pytest.mark.parametrize("form", NAMED)
@@ -198,9 +198,9 @@ class Crooked(Exp):
     ],
 )
 def test_a_broken_law_is_found(broken, told):
-    laws.check_reparam(Crooked(broken="none"))
+    check_reparam(Crooked(broken="none"))
     with pytest.raises(AssertionError, match=told):
-        laws.check_reparam(Crooked(broken=broken))
+        check_reparam(Crooked(broken=broken))
 
 
 class Unsteady(Direct):
@@ -212,4 +212,4 @@ class Unsteady(Direct):
 def test_a_form_that_is_called_stable_and_is_not_is_found():
     assert issubclass(Unsteady, AbstractReparam)
     with pytest.raises(AssertionError, match="called stable"):
-        laws.check_reparam(Unsteady())
+        check_reparam(Unsteady())

@@ -11,7 +11,7 @@ from memaudit.memory.result import Status
 from memaudit.recall.result import Decoding, Recall
 from memaudit.report import Finding, Report
 from memaudit.spectrum.result import spectrum
-from memaudit.testing.moved_samples import gradients, precision, stability
+from memaudit.testing.samples import gradients, precision, stability
 from tests.handmade import LAGS, assumption, curve, linear_layer, of_kind, power_law, report
 
 LAYERS = 24

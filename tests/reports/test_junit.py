@@ -10,7 +10,7 @@ import pytest
 from memaudit import registry
 from memaudit.reports.junit import Junit
 from memaudit.testing import sample_reports
-from memaudit.testing.report_format import HOSTILE, NAMES, everywhere
+from memaudit.testing.laws import HOSTILE, NAMES, everywhere
 from tests.handmade import curve, report
 from tests.reports.samples_told import cut_short, told
 

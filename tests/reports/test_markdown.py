@@ -12,7 +12,7 @@ from memaudit.options import command, parse_settings
 from memaudit.reports.markdown import Markdown
 from memaudit.reports.markdown_text import escaped, paragraph
 from memaudit.testing import sample_reports
-from memaudit.testing.report_format import HOSTILE, NAMES, everywhere
+from memaudit.testing.laws import HOSTILE, NAMES, everywhere
 from tests.findings.spectral_evidence import modes
 from tests.handmade import curve, identity, report
 from tests.reports.handmade_page import recall

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memaudit.testing.report_format import HOSTILE, everywhere
+from memaudit.testing.laws import HOSTILE, everywhere
 from tests.handmade import curve, of_kind, power_law, report
 from tests.reports.handmade_page import everything
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from memaudit.reports.stability_table import stability_block
 from memaudit.stability.result import Stability
-from memaudit.testing.moved_samples import stability
+from memaudit.testing.samples import stability
 
 TABLE = """\
 Stability

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import memaudit
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
-from memaudit.students import DiagonalStudent, fit
+from examples.reproduce.students import DiagonalStudent, fit
 from memaudit.training.monitor import Monitor, make_watch
 
 UPDATES, EVERY = 300, 5

@@ -15,7 +15,7 @@ from memaudit.memory.result import Status
 from memaudit.recall.result import Decoding, Recall
 from memaudit.spectrum.result import spectrum
 from memaudit.testing import sample_reports
-from memaudit.testing.report_format import NAMES, everywhere
+from memaudit.testing.laws import NAMES, everywhere
 from tests.handmade import curve, of_kind, power_law, report
 
 
