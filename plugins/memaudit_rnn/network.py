@@ -1,18 +1,114 @@
-"""The computation that is audited: encoder, recurrent stack, pooling, head."""
+"""The computation that is audited: torch's cells, the stack with what is around it."""
 
 from __future__ import annotations
 
+import copy
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from memaudit.loading.filling import fill
+from memaudit.perturbable import plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from memaudit_rnn.surroundings import Layer
+    from memaudit_rnn.placement import Layer
+
+
+#: What torch calls a cell → what reports call it.
+MODES = {"RNN_TANH": "RNN", "RNN_RELU": "RNN", "GRU": "GRU", "LSTM": "LSTM"}
+
+
+@dataclass(frozen=True, slots=True)
+class CellWeights:
+    """The weights of one layer in one direction, by torch's names for them."""
+
+    weight_ih: Tensor
+    weight_hh: Tensor
+    bias_ih: Tensor | None = None
+    bias_hh: Tensor | None = None
+    weight_hr: Tensor | None = None
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Widths of the parts of a state: what is answered, and the cell state of an LSTM."""
+        answered = self.weight_hh.shape[-1]
+        if self.weight_hh.shape[-2] == 4 * self.hidden:
+            return (answered, self.hidden)
+        return (answered,)
+
+    @property
+    def hidden(self) -> int:
+        """Units of the layer; a projected layer answers fewer."""
+        holder = self.weight_hh if self.weight_hr is None else self.weight_hr
+        return holder.shape[-1]
+
+    def to(self, dtype: torch.dtype) -> CellWeights:
+        """The same weights in another dtype."""
+        given = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return CellWeights(**{name: value.to(dtype) for name, value in given if value is not None})
+
+
+def cell_weights(named: Mapping[str, Tensor], layer: int, *, reverse: bool) -> CellWeights:
+    """The weights of one layer and direction out of those that torch's module has."""
+    end = f"_l{layer}_reverse" if reverse else f"_l{layer}"
+    found = {name.removesuffix(end): value for name, value in named.items() if name.endswith(end)}
+    return CellWeights(**found)
+
+
+def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """W x + b for rows x (…,B,D), with copies of W and b in front or without."""
+    product = x @ weight.mT
+    return product if bias is None else product + bias.unsqueeze(-2)
+
+
+def drive(mode: str, x: Tensor, weights: CellWeights) -> Tensor:
+    """What the input gives to the gates: all of it that does not depend on the state.
+
+    A GRU multiplies its recurrent bias by a gate, so that bias waits for the step.
+    """
+    bias, late = weights.bias_ih, weights.bias_hh
+    if mode != "GRU" and bias is not None and late is not None:
+        bias = bias + late
+    return affine(x, weights.weight_ih, bias)
+
+
+def advance(
+    mode: str, given: Tensor, state: tuple[Tensor, ...], weights: CellWeights
+) -> tuple[Tensor, ...]:
+    """The state after one step, from what the input gives and the state before."""
+    if mode == "LSTM":
+        return _lstm(given, state[0], state[1], weights)
+    if mode == "GRU":
+        return (_gru(given, state[0], weights),)
+    gate = given + affine(state[0], weights.weight_hh, None)
+    return (gate.relu() if mode == "RNN_RELU" else gate.tanh(),)
+
+
+def _gru(given: Tensor, h: Tensor, weights: CellWeights) -> Tensor:
+    """The order of the gates is r, z, n; z keeps the old state."""
+    from_state = affine(h, weights.weight_hh, weights.bias_hh)
+    given_r, given_z, given_n = given.chunk(3, dim=-1)
+    state_r, state_z, state_n = from_state.chunk(3, dim=-1)
+    r = (given_r + state_r).sigmoid()
+    z = (given_z + state_z).sigmoid()
+    n = (given_n + r * state_n).tanh()
+    return n + z * (h - n)
+
+
+def _lstm(given: Tensor, h: Tensor, c: Tensor, weights: CellWeights) -> tuple[Tensor, Tensor]:
+    """The order of the gates is i, f, g, o; a projection shortens h, never c."""
+    gates = given + affine(h, weights.weight_hh, None)
+    i, f, g, o = gates.chunk(4, dim=-1)
+    kept = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    shown = o.sigmoid() * kept.tanh()
+    if weights.weight_hr is not None:
+        shown = affine(shown, weights.weight_hr, None)
+    return shown, kept
 
 
 class RecurrentNetwork(nn.Module):
@@ -99,3 +195,85 @@ def build_linear(
         weights["bias"] = tensors[layer.bias]
     fill(linear, weights, device=device)
     return linear
+
+
+KINDS = (nn.RNNBase, nn.RNNCellBase)
+
+
+def recurrent_layers(module: object) -> dict[str, nn.Module]:
+    """The recurrent layers in a module by their path; the module itself has the path ''."""
+    if not isinstance(module, nn.Module):
+        return {}
+    return {name: part for name, part in module.named_modules() if isinstance(part, KINDS)}
+
+
+def told_form(owner: nn.Module, name: str) -> str | None:
+    """What a retrofit says about the form of a weight; None for a weight that has none."""
+    if not parametrize.is_parametrized(owner, name):
+        return None
+    told = getattr(owner.parametrizations[name][0], "told", None)  # type: ignore[index]
+    return None if told is None else str(told)
+
+
+def is_retrofitted(owner: nn.Module, name: str | None = None) -> bool:
+    """Whether a retrofit has changed that weight, or any weight, of a layer."""
+    if name is not None:
+        return told_form(owner, name) is not None
+    return any(told_form(owner, own) is not None for own in made_weights(owner))
+
+
+def made_weights(owner: nn.Module) -> tuple[str, ...]:
+    """The weights of a layer that are made from raw ones."""
+    if not parametrize.is_parametrized(owner):
+        return ()
+    return tuple(owner.parametrizations)  # type: ignore[arg-type]
+
+
+def plain_weights(module: nn.Module) -> dict[str, Tensor]:
+    """The weights that a module runs with, by their plain names; made ones are made now."""
+    names = dict.fromkeys(plain_name(name) for name, _ in module.named_parameters())
+    found: dict[str, Tensor] = {}
+    for name in names:
+        path, _, own = name.rpartition(".")
+        found[name] = getattr(module.get_submodule(path), own).detach()
+    return found
+
+
+def can_stay(layer: nn.Module, dtype: torch.dtype | None) -> bool:
+    """Whether a copy in that dtype can keep raw weights: they have single precision at least."""
+    if not isinstance(layer, nn.RNNBase) or not is_retrofitted(layer):
+        return False
+    return dtype in (None, _dtype(layer)) or torch.finfo(dtype).bits >= 32
+
+
+def twin(layer: nn.RNNBase, dtype: torch.dtype) -> nn.RNNBase:
+    """A copy that keeps the raw weights: batch first, eval mode, no gradients.
+
+    The list of weights for the fused kernels stays behind: what was made from raw weights while
+    gradients were kept cannot be copied, and it is made again anyway.
+    """
+    made = copy.deepcopy(layer, {id(layer._flat_weights): []}).eval().requires_grad_(False)
+    made._init_flat_weights()
+    made.batch_first = True
+    if dtype != _dtype(layer):
+        begun = _begun(layer)
+        made.to(dtype)
+        for name, stored in begun.items():
+            # What was rounded in one dtype is not what the other would have begun with.
+            made.parametrizations[name].right_inverse(stored.to(dtype))  # type: ignore[index]
+    return made
+
+
+def _begun(layer: nn.Module) -> dict[str, Tensor]:
+    """The retrofitted weights that are still those which they began with."""
+    found: dict[str, Tensor] = {}
+    for name in made_weights(layer):
+        anchor = getattr(layer.parametrizations[name][0], "anchor", None)  # type: ignore[index]
+        value = getattr(layer, name).detach()
+        if isinstance(anchor, Tensor) and torch.equal(value, anchor):
+            found[name] = value
+    return found
+
+
+def _dtype(layer: nn.RNNBase) -> torch.dtype:
+    return getattr(layer, layer._flat_weights_names[0]).dtype

@@ -9,7 +9,7 @@ import torch
 from memaudit.contracts import AbstractPerturbable, AbstractSubject
 from memaudit.ensemble import ModuleEnsemble
 from memaudit.module_roles import roles_of
-from memaudit_rnn.dynamics import RnnDynamics
+from memaudit_rnn.subject import RnnDynamics
 from memaudit_timm.checking import checked_floats
 
 if TYPE_CHECKING:

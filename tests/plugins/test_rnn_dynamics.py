@@ -14,9 +14,8 @@ from torch.func import jacrev
 from memaudit.contracts import AbstractDynamics, AbstractSubject, Request
 from memaudit.loading.source import parse_source
 from memaudit_rnn import RnnAdapter
-from memaudit_rnn.cells import advance, cell_weights, drive
-from memaudit_rnn.dynamics import RnnDynamics
-from memaudit_rnn.host import RnnHost
+from memaudit_rnn.network import advance, cell_weights, drive
+from memaudit_rnn.subject import RnnDynamics, RnnHost
 from memaudit_timm.layer_subject import LayerSubject
 from memaudit_timm.recurrent import recurrences
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import memaudit
 from memaudit.testing.dynamics import check_dynamics
 from memaudit.testing.perturbable import check_perturbable
-from memaudit_rnn.raw_ensemble import RawEnsemble
+from memaudit_rnn.copies import RawEnsemble
 from tests.plugins.rnn_layers import CELLS, LAYERS, drawn, noise, retrofitted
 
 

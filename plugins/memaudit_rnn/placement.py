@@ -1,28 +1,94 @@
-"""What stands before and behind a recurrent stack, as far as names and shapes make it certain."""
+"""What is run around a recurrent stack: the layers before and behind it, and what is read."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from memaudit.errors import clean, listed
-from memaudit_rnn.naming import (
-    BACK_SIDE,
-    FRONT_SIDE,
-    clear_side,
-    likely_side,
-    says_table,
-    stands_aside,
-)
+from memaudit.errors import ArgumentError, clean, listed, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from torch import Tensor
 
-    from memaudit_rnn.stack import Stack
+    from memaudit_rnn.adapter import Settings
+    from memaudit_rnn.recognition import Facts, Stack
+
+
+FRONT_SIDE, BACK_SIDE = "front", "behind"
+WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+TABLE = re.compile(r"^(?:\w*emb(?:ed|edding)?s?|embedder|lookup|wte|vocab|tok|tokens?)$")
+FRONT = re.compile(
+    r"^(?:\w*emb(?:ed|edding)?s?|embedder|lookup|wte|tok|tokens?|enc|encode|encoder"
+    r"|in|inp|inputs?|front|frontend|pre|prenet|stem)$"
+)
+BACK = re.compile(
+    r"^(?:outs?|outputs?|heads?|dec|decode|decoder|class|classes|classifier|classify|logits?"
+    r"|preds?|predict|predictor|predictions?|tags?|tagger|final|readout|scores?|scorer|labels?"
+    r"|targets?|regressor|regression|post|postnet)$"
+)
+#: Kinds of layers, which by custom stand behind when nothing else is said.
+CUSTOM = re.compile(r"^(?:fc|lin|linear|dense|projection)$")
+#: Such a layer acts beside the path from input to output, not in series with it.
+ASIDE = re.compile(
+    r"^(?:att|attn|attention|attend|gates?|gating|skip|shortcut|residual|highway"
+    r"|\w*norm|bn|ln)$"
+)
+
+
+def says_table(name: str, prefix: str = "") -> bool:
+    """Whether a layer is called an embedding, and not a linear layer of one."""
+    words = _own_words(name, prefix)
+    return _any(TABLE, words) and not _any(CUSTOM, words) and "proj" not in words
+
+
+def stands_aside(name: str, prefix: str) -> bool:
+    """Whether a layer, or the module that it is in, is an attention, a gate, a skip or a norm."""
+    return _any(ASIDE, _words(_unshared(name, prefix)))
+
+
+def clear_side(name: str, prefix: str) -> str | None:
+    """The side that a layer's own name states; None when it states none or both.
+
+    `prefix` is the stack's: what both names begin with tells nothing.
+    """
+    words = _own_words(name, prefix)
+    front, back = _any(FRONT, words), _any(BACK, words)
+    if front == back:
+        return None
+    return FRONT_SIDE if front else BACK_SIDE
+
+
+def likely_side(name: str, prefix: str) -> str | None:
+    """The clear side, else the side where custom puts a layer of this name."""
+    words = _own_words(name, prefix)
+    by_custom = not _any(FRONT, words) and _any(CUSTOM, words)
+    return clear_side(name, prefix) or (BACK_SIDE if by_custom else None)
+
+
+def _own_words(name: str, prefix: str) -> list[str]:
+    """The words of a layer's last component; the numbers of a Sequential are no names."""
+    components = _unshared(name, prefix).split(".")
+    return next((words for part in reversed(components) if (words := _words(part))), [])
+
+
+def _unshared(name: str, prefix: str) -> str:
+    """The name without the components and words that the prefix begins with too."""
+    pairs = enumerate(zip(name, prefix, strict=False))
+    alike = next((at for at, (a, b) in pairs if a != b), min(len(name), len(prefix)))
+    return name[1 + max(name.rfind(".", 0, alike), name.rfind("_", 0, alike)) :]
+
+
+def _words(text: str) -> list[str]:
+    return [word.lower() for word in WORD.findall(text)]
+
+
+def _any(kind: re.Pattern[str], words: list[str]) -> bool:
+    return any(kind.match(word) for word in words)
+
 
 PARAMETER = re.compile(r"^(?:(?P<owner>.*)[._])?(?P<role>weight|bias|w|b)\Z")
 
@@ -197,3 +263,101 @@ def _owners(names: list[str]) -> list[str]:
     """The modules that own some parameters, each once."""
     matches = ((name, PARAMETER.match(name)) for name in names)
     return list(dict.fromkeys((m and m["owner"]) or name for name, m in matches))
+
+
+def place(stack: Stack, layers: list[Layer], others: list[str], settings: Settings) -> Surroundings:
+    """The surroundings of the only stack of a file."""
+    found = surround(stack, layers, others)
+    if settings.encoder == settings.head == "auto":
+        return found
+    if not found.whole:
+        found = Surroundings()
+    found = replace(found, notes=())
+    if settings.encoder != "auto":
+        found = _with_encoder(found, stack, layers, settings.encoder)
+    if settings.head != "auto":
+        found = _with_head(found, stack, layers, settings.head)
+    return found
+
+
+def _with_encoder(
+    found: Surroundings, stack: Stack, layers: list[Layer], name: str
+) -> Surroundings:
+    bare = replace(found, table=None, encoder=None)
+    if name == "none":
+        return bare
+    layer = _named("encoder", name, layers)
+    if fits_table(layer, stack):
+        return replace(bare, table=layer)
+    if layer.rows != stack.input_size:
+        raise _misfit("encoder", layer, f"rows must be the input width {stack.input_size}")
+    return replace(bare, encoder=layer)
+
+
+def _with_head(found: Surroundings, stack: Stack, layers: list[Layer], name: str) -> Surroundings:
+    if name == "none":
+        return replace(found, head=None)
+    layer = _named("head", name, layers)
+    if layer.columns != stack.output_size:
+        raise _misfit("head", layer, f"columns must be the output width {stack.output_size}")
+    return replace(found, head=layer)
+
+
+def _named(option: str, name: str, layers: list[Layer]) -> Layer:
+    for layer in layers:
+        if name in (layer.name, layer.weight):
+            return layer
+    raise ArgumentError(
+        f"{option}={clean(name)!r} names no linear layer or embedding of the file",
+        hint=nearest(name, ["auto", "none", *(clean(layer.name) for layer in layers)]),
+    )
+
+
+def _misfit(option: str, layer: Layer, wanted: str) -> ArgumentError:
+    shape = (layer.rows, layer.columns)
+    return ArgumentError(f"{option}={layer.name} has shape {shape}, its {wanted}")
+
+
+@dataclass(frozen=True, slots=True)
+class Readout:
+    """Whether the head is run, how the steps are pooled, and what that rests on."""
+
+    logits: bool
+    pool: str
+    assumed: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def read_out(around: Surroundings, settings: Settings, facts: Facts) -> Readout:
+    """The readout of a model, from the options, else from its surroundings and config."""
+    logits, output = _logits(around, settings)
+    classes = facts.classes
+    fits = around.head is not None and around.head.rows == classes
+    notes: tuple[str, ...] = ()
+    if classes is not None and not fits:
+        notes = (f"the config states {classes} classes but no head answers as many: not pooled",)
+    if settings.pool is not None:
+        return Readout(logits, settings.pool, output)
+    if fits:
+        reason = f"final (the config states {classes} classes; --set pool=none to change)"
+        return Readout(logits, "final", {**output, "pool": reason})
+    if not logits:
+        return Readout(logits, "none", output, notes)
+    reason = "none (not stored in the file; --set pool=final for one answer per sequence)"
+    return Readout(logits, "none", {**output, "pool": reason}, notes)
+
+
+def _logits(around: Surroundings, settings: Settings) -> tuple[bool, dict[str, str]]:
+    """Whether the head is run; a language model answers its last hidden state by default."""
+    head, table = around.head, around.table
+    if settings.output == "logits" and head is None:
+        raise ArgumentError(
+            "output=logits needs a head, and none was found",
+            hint="name the linear layer with head=NAME, or leave output alone",
+        )
+    if settings.output != "auto" or head is None:
+        return settings.output == "logits", {}
+    if table is None or table.rows != head.rows or settings.head != "auto":
+        return True, {}
+    reason = f"hidden ({head.name} answers the {head.rows} tokens; --set output=logits to change)"
+    return False, {"output": reason}
