@@ -73,7 +73,7 @@ def _decay(
     for path, role in own.items():
         if role.form == "matrix" and _has_modes(copies, layer, path):
             owner, name = _owner(module, path)
-            return DenseDecay(layer, cell, owner, name, _whole, _nothing, _as_it_is)
+            return DenseDecay(layer, cell, owner, name)
     return NoDecay(layer, cell, MIXED)
 
 
@@ -115,17 +115,3 @@ def _owner(module: nn.Module, path: str) -> tuple[nn.Module, str]:
 
 def _never(module: nn.Module, inputs: Tensor) -> NoReturn:
     raise NotImplementedError("only the modes of these copies are asked for")
-
-
-def _whole(owner: nn.Module, stored: Tensor) -> Tensor:
-    del owner
-    return stored
-
-
-def _nothing(stored: Tensor) -> Tensor:
-    return stored[:0]
-
-
-def _as_it_is(owner: nn.Module, matrix: Tensor, rest: Tensor) -> Tensor:
-    del owner, rest
-    return matrix

@@ -19,8 +19,9 @@ from memaudit_rnn.network import (
     affine,
     cell_weights,
     drive,
-    made_weights,
     plain_weights,
+    retrofitted_forms,
+    time_directions,
 )
 
 if TYPE_CHECKING:
@@ -73,11 +74,14 @@ def run_quick(mode: str, x: Tensor, weights: CellWeights, *, reverse: bool) -> T
 
 
 class _Runner:
-    """The steps of a layer in place, with its state and working arrays."""
+    """The steps of a layer in place, with its state and working arrays.
+
+    `run` takes what the input gives to each step, and where its answer goes.
+    """
 
     def __init__(self, mode: str, weights: CellWeights, groups: int, rows: int) -> None:
         hh, hr = weights.weight_hh, weights.weight_hr
-        self._run = {"LSTM": self._lstm, "GRU": self._gru}.get(mode, self._rnn)
+        self.run = {"LSTM": self._lstm, "GRU": self._gru}.get(mode, self._rnn)
         self._relu = mode == "RNN_RELU"
         # Products of few rows are fastest with the rows of the second factor one behind the other.
         self._hh = hh.mT.contiguous().expand(groups, -1, -1)
@@ -86,10 +90,6 @@ class _Runner:
         self._state = [hh.new_zeros(groups, rows, size) for size in weights.sizes]
         self._gates = hh.new_empty(groups, rows, hh.shape[-2])
         self._room = hh.new_empty(groups, rows, weights.hidden)
-
-    def run(self, steps: Steps) -> None:
-        """What the input gives to each step, and where its answer goes."""
-        self._run(steps)
 
     def _rnn(self, steps: Steps) -> None:
         h, hh = self._state[0], self._hh
@@ -159,7 +159,7 @@ FRESH = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Leaning:
+class MovedLinear:
     """W x + b whose weights (M,D) and (M,) move along directions (K,M,D) and (K,M), or stay."""
 
     weight: Tensor
@@ -189,7 +189,7 @@ class Leaning:
         return rest if slope is None else torch.addcmul(rest, slope, sizes)
 
 
-def run_fan(
+def run_directions(
     mode: str,
     x: Tensor,
     named: tuple[Mapping[str, Tensor], Mapping[str, Tensor]],
@@ -209,9 +209,9 @@ def run_fan(
     early, late = ([_sum(b) for b in biases], [None, None])
     if mode == "GRU":
         early, late = [b[0] for b in biases], [b[1] for b in biases]
-    given = Leaning(weights["weight_ih"], early[0], ways.get("weight_ih"), early[1])
+    given = MovedLinear(weights["weight_ih"], early[0], ways.get("weight_ih"), early[1])
     drive = _Drive(x, given, sizes, shape)
-    own = Leaning(weights["weight_hh"], late[0], ways.get("weight_hh"), late[1])
+    own = MovedLinear(weights["weight_hh"], late[0], ways.get("weight_hh"), late[1])
     steps = range(x.shape[1])
     run = {"LSTM": _lstm, "GRU": _gru, "RNN_RELU": _relu}.get(mode, _tanh)
     run(drive, _Product(own, sizes, shape), out, reversed(steps) if reverse else steps)
@@ -220,7 +220,7 @@ def run_fan(
 class _Product:
     """W h + b of the states of one step, with its working array."""
 
-    def __init__(self, own: Leaning, sizes: Tensor, shape: tuple[int, ...]) -> None:
+    def __init__(self, own: MovedLinear, sizes: Tensor, shape: tuple[int, ...]) -> None:
         copies, places, rows, _ = shape
         self._sizes, self._way = sizes, None
         self._factor = own.weight.mT.contiguous()
@@ -251,7 +251,7 @@ class _Drive:
     An input that no copy has of its own is multiplied once, for all steps.
     """
 
-    def __init__(self, x: Tensor, own: Leaning, sizes: Tensor, shape: tuple[int, ...]) -> None:
+    def __init__(self, x: Tensor, own: MovedLinear, sizes: Tensor, shape: tuple[int, ...]) -> None:
         self._x, self._sizes = x, sizes
         alike = x.shape[0] == x.shape[2] == 1
         self._product = None if alike else _Product(own, sizes, shape)
@@ -332,13 +332,13 @@ def _sum(biases: tuple[Tensor | None, ...]) -> Tensor | None:
 
 
 #: Bytes of factors and gates that are worked on at a time: they stay in the last cache.
-FAN_CACHE = 2**23
+DIRECTIONS_CACHE = 2**23
 #: The most directions at a time on other devices: all that memory is likely to hold.
-FAN_MOST = 256
+MOST_DIRECTIONS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Fan:
+class DirectionsRun:
     """A network as it is, and the sizes (S,1,1) of the moves along every direction.
 
     Sequences are (K,T,S,B,·), of K directions at S sizes; both are 1 where nothing before has
@@ -360,28 +360,28 @@ class Fan:
     def block(self, x: Tensor) -> int:
         """How many directions are worked on at a time."""
         if x.device.type != "cpu":
-            return FAN_MOST
+            return MOST_DIRECTIONS
         gates, width = self.weights["stack.weight_hh_l0"].shape
         rows = len(self.sizes) * x.shape[3]
         numbers = 2 * gates * width + rows * (3 * gates + 3 * width)
-        return max(1, FAN_CACHE // (numbers * x.element_size()))
+        return max(1, DIRECTIONS_CACHE // (numbers * x.element_size()))
 
     def answer(self, x: Tensor, ways: Mapping[str, Tensor], room: Tensor) -> None:
         """Write the answers of some directions (K,…) of some weights to x (1,T,1,B,D)."""
         bare = self.network.head is None and self.network.pool == "none"
         if self.network.encoder is not None:
-            x = self._leaning("encoder", ways).spread(x, self.sizes)
-        answer = pooled(self.network, self._stack(x, ways, room if bare else None))
+            x = self._linear_of("encoder", ways).spread(x, self.sizes)
+        answer = self.network.pooled(self._stack(x, ways, room if bare else None))
         if self.network.head is not None:
-            answer = self._leaning("head", ways).spread(answer, self.sizes)
+            answer = self._linear_of("head", ways).spread(answer, self.sizes)
         if answer is not room:
             room.copy_(answer)
 
-    def _leaning(self, owner: str, ways: Mapping[str, Tensor]) -> Leaning:
+    def _linear_of(self, owner: str, ways: Mapping[str, Tensor]) -> MovedLinear:
         names = (f"{owner}.weight", f"{owner}.bias")
         own = [self.weights.get(name) for name in names]
         assert own[0] is not None
-        return Leaning(own[0], own[1], *map(ways.get, names))
+        return MovedLinear(own[0], own[1], *map(ways.get, names))
 
     def _stack(self, x: Tensor, ways: Mapping[str, Tensor], room: Tensor | None) -> Tensor:
         last = self.network.stack.num_layers - 1
@@ -394,44 +394,27 @@ class Fan:
     ) -> Tensor:
         """The answers of both directions of time; those that no copy has of its own only once."""
         stack = self.network.stack
-        ends = [f"_l{layer}", f"_l{layer}_reverse"][: 1 + stack.bidirectional]
+        ends = [f"_l{layer}{end}" for _, end in time_directions(stack)]
         named = [(_ending(self.weights, end), _ending(ways, end)) for end in ends]
-        alike = x.shape[0] == x.shape[2] == 1
-        still = {
-            k: self._once(x, layer, k) for k, (_, own) in enumerate(named) if alike and not own
-        }
-        if len(still) == len(ends):
-            return torch.cat([still[k] for k in range(len(ends))], dim=-1)
+        unmoved = {}
+        if x.shape[0] == x.shape[2] == 1:
+            for k, (weights, own) in enumerate(named):
+                if not own:
+                    cell = CellWeights(**{name: w[None] for name, w in weights.items()})
+                    answers = run_quick(stack.mode, x[:, :, 0], cell, reverse=k == 1)
+                    unmoved[k] = answers.unsqueeze(2)
+        if len(unmoved) == len(ends):
+            return torch.cat([unmoved[k] for k in range(len(ends))], dim=-1)
         if room is None:
             copies = len(next(iter(ways.values())))
             shape = (copies, x.shape[1], len(self.sizes), x.shape[3])
             room = x.new_empty(*shape, stack.hidden_size * len(ends))
         for k, out in enumerate(room.chunk(len(ends), dim=-1)):
-            if k in still:
-                out.copy_(still[k])
+            if k in unmoved:
+                out.copy_(unmoved[k])
             else:
-                run_fan(stack.mode, x, named[k], self.sizes, out, reverse=k == 1)
+                run_directions(stack.mode, x, named[k], self.sizes, out, reverse=k == 1)
         return room
-
-    def _once(self, x: Tensor, layer: int, way: int) -> Tensor:
-        """The answers (1,T,1,B,h) of the weights as they are."""
-        own = {n.removeprefix("stack."): w[None] for n, w in self.weights.items() if "stack." in n}
-        weights = cell_weights(own, layer, reverse=way == 1)
-        answers = run_quick(self.network.stack.mode, x[:, :, 0], weights, reverse=way == 1)
-        return answers.unsqueeze(2)
-
-
-def pooled(network: RecurrentNetwork, states: Tensor) -> Tensor:
-    """States (K,T,…,·) as the network pools them: `final` is the end of either direction."""
-    pool = network.pool
-    if pool == "final" and network.stack.bidirectional:
-        forward, backward = states.chunk(2, dim=-1)
-        return torch.cat([forward[:, -1], backward[:, 0]], dim=-1)
-    if pool in ("last", "final"):
-        return states[:, -1]
-    if pool == "mean":
-        return states.mean(dim=1)
-    return states.amax(dim=1) if pool == "max" else states
 
 
 def _ending(named: Mapping[str, Tensor], end: str) -> dict[str, Tensor]:
@@ -486,18 +469,18 @@ class RnnEnsemble(AbstractPerturbable):
         count = checked_copies(self.weights, directions)
         some = next(iter(self.weights.values()))
         exact = some.dtype in (torch.float32, torch.float64)
-        # One size is no fan, and half precision rounds every moved weight: that is to be seen.
+        # One size shares no products, and half precision rounds every moved weight, to be seen.
         if len(sizes) < 2 or not directions or not exact or self._network.stack.proj_size:
             return super().respond_fan(inputs, directions, sizes)
         x = inputs.to(some.device, some.dtype).transpose(0, 1)[None, :, None]
-        fan = Fan(self._network, self.weights, sizes.to(some).reshape(-1, 1, 1))
-        found = fan.room(x, count)
+        runner = DirectionsRun(self._network, self.weights, sizes.to(some).reshape(-1, 1, 1))
+        found = runner.room(x, count)
 
         def work(part: slice) -> None:
-            for span in spans(part.stop - part.start, fan.block(x)):
+            for span in spans(part.stop - part.start, runner.block(x)):
                 own = slice(part.start + span.start, part.start + span.stop)
                 ways = {name: way[own].to(some) for name, way in directions.items()}
-                fan.answer(x, ways, found[own])
+                runner.answer(x, ways, found[own])
 
         with torch.no_grad():
             side_by_side(work, shares(count, on_processor=some.device.type == "cpu"))
@@ -520,8 +503,7 @@ class RnnEnsemble(AbstractPerturbable):
         every = {n: moved.get(n, value.unsqueeze(0)) for n, value in self.weights.items()}
         if "encoder.weight" in every:
             x = _linear(x, every["encoder.weight"], every.get("encoder.bias"))
-        states = self._stack(x, every, tracked=tracked)
-        answer = pooled(self._network, states)
+        answer = self._network.pooled(self._stack(x, every, tracked=tracked))
         if "head.weight" in every:
             answer = _linear(answer, every["head.weight"], every.get("head.bias"))
         return answer.transpose(1, 2) if self._network.pool == "none" else answer
@@ -532,8 +514,8 @@ class RnnEnsemble(AbstractPerturbable):
         named = {n.removeprefix("stack."): v for n, v in every.items() if n.startswith("stack.")}
         for layer in range(stack.num_layers):
             ways = [
-                run(stack.mode, x, cell_weights(named, layer, reverse=reverse), reverse=reverse)
-                for reverse in (False, True)[: 1 + stack.bidirectional]
+                run(stack.mode, x, cell_weights(named, f"_l{layer}{end}"), reverse=bool(end))
+                for _, end in time_directions(stack)
             ]
             copies = max(map(len, ways))
             x = torch.cat([way.expand(copies, -1, -1, -1) for way in ways], dim=-1)
@@ -574,14 +556,13 @@ def _role(name: str, value: Tensor, layers: Sequence[str]) -> Role:
 
 #: Sizes and angles of modes stand for one each.
 PER_MODE = ("original0", "original1")
-STACK = "stack."
 
 
 class RawEnsemble(AbstractPerturbable):
-    """A network with raw weights as a function of them.
+    """A retrofitted network as a function of its raw weights.
 
     The recurrent weights of the copies are made first, and then run as those of any other
-    network are. The modes of a cell that is not linear are told by no copy, as without retrofit.
+    network are. The modes of a cell that is not linear are given by no copy, as without retrofit.
     """
 
     def __init__(self, network: RecurrentNetwork, layers: Sequence[str]) -> None:
@@ -592,17 +573,22 @@ class RawEnsemble(AbstractPerturbable):
         own = {name: value for name, value in own.items() if value.numel()}
         self.weights = own
         self.roles = {name: self._role(name, value) for name, value in own.items()}
-        self._makers = {name: _Maker(network.stack, name) for name in made_weights(network.stack)}
+        made = retrofitted_forms(network.stack)
+        self._makers = {name: Copies(network.stack, _getter(name)) for name in made}
 
     def respond(self, inputs: Tensor, moved: Mapping[str, Tensor]) -> Tensor:
         """The answers (K,B,T,M), or (K,B,M) of a pooled model, of K copies to (B,T,D) floats."""
         count = checked_copies(self.weights, moved)
         cast = {name: value.to(self.weights[name].dtype) for name, value in moved.items()}
         plain = {name: value for name, value in cast.items() if name in self._plain.weights}
+        stack = {n.removeprefix("stack."): v for n, v in cast.items() if n.startswith("stack.")}
         for name, maker in self._makers.items():
-            own = maker.among(cast)
+            # Of a GRU the biases, too, decide what the recurrent weight is.
+            end = name.removeprefix("weight_hh")
+            beside = (name, f"bias_ih{end}", f"bias_hh{end}")
+            own = {n: value for n, value in stack.items() if plain_name(n) in beside}
             if own:
-                plain[f"{STACK}{name}"] = maker.make(own, count)
+                plain[f"stack.{name}"] = maker.run(torch.empty(1), own, count)
         return self._plain.respond(inputs, plain)
 
     def _role(self, name: str, value: Tensor) -> Role:
@@ -614,27 +600,5 @@ class RawEnsemble(AbstractPerturbable):
         return Role(role.group, "matrix" if value.ndim > 1 else thin, role.layer)
 
 
-class _Maker:
-    """One recurrent weight of a stack from its raw weights and the biases beside it."""
-
-    def __init__(self, stack: nn.Module, name: str) -> None:
-        end = name.removeprefix("weight_hh")
-        self._beside = (name, f"bias_ih{end}", f"bias_hh{end}")
-        self._copies = Copies(stack, _reading(name))
-
-    def among(self, moved: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The moved weights of a network that it is made from, by their names in the stack."""
-        inside = {n.removeprefix(STACK): v for n, v in moved.items() if n.startswith(STACK)}
-        return {n: v for n, v in inside.items() if plain_name(n) in self._beside}
-
-    def make(self, moved: Mapping[str, Tensor], count: int) -> Tensor:
-        """The weights (K,…) of the copies; gradients flow through where some are wanted."""
-        return self._copies.run(torch.empty(1), moved, count)
-
-
-def _reading(name: str) -> Callable[[nn.Module, Tensor], Tensor]:
-    def call(stack: nn.Module, inputs: Tensor) -> Tensor:
-        del inputs
-        return getattr(stack, name)
-
-    return call
+def _getter(name: str) -> Callable[[nn.Module, Tensor], Tensor]:
+    return lambda stack, _: getattr(stack, name)

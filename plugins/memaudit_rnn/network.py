@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from memaudit_rnn.placement import Layer
+    from memaudit_rnn.recognition import Stack
 
 
 #: What torch calls a cell → what reports call it.
@@ -53,11 +54,15 @@ class CellWeights:
         return CellWeights(**{name: value.to(dtype) for name, value in given if value is not None})
 
 
-def cell_weights(named: Mapping[str, Tensor], layer: int, *, reverse: bool) -> CellWeights:
-    """The weights of one layer and direction out of those that torch's module has."""
-    end = f"_l{layer}_reverse" if reverse else f"_l{layer}"
+def cell_weights(named: Mapping[str, Tensor], end: str) -> CellWeights:
+    """The weights of one layer and direction, whose names have that end, such as `_l0_reverse`."""
     found = {name.removesuffix(end): value for name, value in named.items() if name.endswith(end)}
     return CellWeights(**found)
+
+
+def time_directions(stack: nn.RNNBase) -> tuple[tuple[str, str], ...]:
+    """The directions of time: what a layer's name and its weights' names end with."""
+    return ((".forward", ""), (".backward", "_reverse")) if stack.bidirectional else (("", ""),)
 
 
 def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -152,22 +157,52 @@ class RecurrentNetwork(nn.Module):
             inputs = self.table(inputs)
         elif self.encoder is not None:
             inputs = self.encoder(inputs)
-        states, final = self.stack(inputs)
-        answer = self._pooled(states, final[0] if isinstance(final, tuple) else final)
+        answer = self.pooled(self.stack(inputs)[0])
         return answer if self.head is None else self.head(answer)
 
-    def _pooled(self, states: Tensor, final: Tensor) -> Tensor:
-        """`final` joins the last layer's end states of both directions, `last` the last step."""
-        if self.pool == "final":
-            directions = 2 if self.stack.bidirectional else 1
-            return torch.cat(tuple(final[-directions:]), dim=-1)
-        if self.pool == "last":
+    def pooled(self, states: Tensor) -> Tensor:
+        """The states (·,T,…,M) over time; `final` is the end of either direction."""
+        if self.pool == "final" and self.stack.bidirectional:
+            forward, backward = states.chunk(2, dim=-1)
+            return torch.cat([forward[:, -1], backward[:, 0]], dim=-1)
+        if self.pool in ("last", "final"):
             return states[:, -1]
         if self.pool == "mean":
             return states.mean(dim=1)
-        if self.pool == "max":
-            return states.amax(dim=1)
-        return states
+        return states.amax(dim=1) if self.pool == "max" else states
+
+
+def build_stack(
+    stack: Stack,
+    tensors: Mapping[str, Tensor],
+    nonlinearity: str,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> nn.RNNBase:
+    """Torch's own module with these weights: batch first, eval mode, no gradients.
+
+    It begins without memory: drawing initial weights would move the global random numbers.
+    """
+    options = {
+        "num_layers": stack.layers,
+        "bias": stack.bias,
+        "batch_first": True,
+        "bidirectional": stack.directions == 2,
+        "device": "meta",
+        "dtype": dtype,
+    }
+    sizes = (stack.input_size, stack.hidden)
+    module: nn.RNNBase
+    if stack.cell == "LSTM":
+        projection = stack.output if stack.output != stack.hidden else 0
+        module = nn.LSTM(*sizes, proj_size=projection, **options)
+    elif stack.cell == "GRU":
+        module = nn.GRU(*sizes, **options)
+    else:
+        module = nn.RNN(*sizes, nonlinearity=nonlinearity, **options)
+    module.to_empty(device=device)
+    fill(module, {str(place): tensors[key] for place, key in stack.keys.keys.items()})
+    return module.eval().requires_grad_(False)
 
 
 def build_table(
@@ -187,66 +222,43 @@ def build_linear(
     """The linear layer of a layer, if there is one."""
     if layer is None:
         return None
-    linear = nn.Linear(
-        layer.columns, layer.rows, bias=layer.bias is not None, device="meta", dtype=dtype
-    )
-    weights = {"weight": tensors[layer.weight]}
-    if layer.bias is not None:
-        weights["bias"] = tensors[layer.bias]
-    fill(linear, weights, device=device)
+    kind = {"bias": layer.bias is not None, "device": "meta", "dtype": dtype}
+    linear = nn.Linear(layer.columns, layer.rows, **kind)
+    fill(linear, {key: tensors[n] for key, n in layer.parameters().items()}, device=device)
     return linear
-
-
-KINDS = (nn.RNNBase, nn.RNNCellBase)
 
 
 def recurrent_layers(module: object) -> dict[str, nn.Module]:
     """The recurrent layers in a module by their path; the module itself has the path ''."""
     if not isinstance(module, nn.Module):
         return {}
-    return {name: part for name, part in module.named_modules() if isinstance(part, KINDS)}
+    kinds = (nn.RNNBase, nn.RNNCellBase)
+    return {name: part for name, part in module.named_modules() if isinstance(part, kinds)}
 
 
-def told_form(owner: nn.Module, name: str) -> str | None:
-    """What a retrofit says about the form of a weight; None for a weight that has none."""
-    if not parametrize.is_parametrized(owner, name):
-        return None
-    told = getattr(owner.parametrizations[name][0], "told", None)  # type: ignore[index]
-    return None if told is None else str(told)
-
-
-def is_retrofitted(owner: nn.Module, name: str | None = None) -> bool:
-    """Whether a retrofit has changed that weight, or any weight, of a layer."""
-    if name is not None:
-        return told_form(owner, name) is not None
-    return any(told_form(owner, own) is not None for own in made_weights(owner))
-
-
-def made_weights(owner: nn.Module) -> tuple[str, ...]:
-    """The weights of a layer that are made from raw ones."""
-    if not parametrize.is_parametrized(owner):
-        return ()
-    return tuple(owner.parametrizations)  # type: ignore[arg-type]
+def retrofitted_forms(layer: nn.Module) -> dict[str, str]:
+    """The weights of a layer that a retrofit keeps in another form, and the names of the forms."""
+    if not parametrize.is_parametrized(layer):
+        return {}
+    made: Any = layer.parametrizations
+    forms = {name: getattr(made[name][0], "told", None) for name in made}
+    return {name: str(form) for name, form in forms.items() if form is not None}
 
 
 def plain_weights(module: nn.Module) -> dict[str, Tensor]:
     """The weights that a module runs with, by their plain names; made ones are made now."""
     names = dict.fromkeys(plain_name(name) for name, _ in module.named_parameters())
-    found: dict[str, Tensor] = {}
-    for name in names:
-        path, _, own = name.rpartition(".")
-        found[name] = getattr(module.get_submodule(path), own).detach()
-    return found
+    owners = ((name, *name.rpartition(".")[::2]) for name in names)
+    return {n: getattr(module.get_submodule(path), own).detach() for n, path, own in owners}
 
 
-def can_stay(layer: nn.Module, dtype: torch.dtype | None) -> bool:
+def keeps_raw_weights(layer: nn.RNNBase, dtype: torch.dtype) -> bool:
     """Whether a copy in that dtype can keep raw weights: they have single precision at least."""
-    if not isinstance(layer, nn.RNNBase) or not is_retrofitted(layer):
-        return False
-    return dtype in (None, _dtype(layer)) or torch.finfo(dtype).bits >= 32
+    stored = getattr(layer, layer._flat_weights_names[0]).dtype
+    return bool(retrofitted_forms(layer)) and (dtype == stored or torch.finfo(dtype).bits >= 32)
 
 
-def twin(layer: nn.RNNBase, dtype: torch.dtype) -> nn.RNNBase:
+def retrofitted_copy(layer: nn.RNNBase, dtype: torch.dtype) -> nn.RNNBase:
     """A copy that keeps the raw weights: batch first, eval mode, no gradients.
 
     The list of weights for the fused kernels stays behind: what was made from raw weights while
@@ -255,25 +267,17 @@ def twin(layer: nn.RNNBase, dtype: torch.dtype) -> nn.RNNBase:
     made = copy.deepcopy(layer, {id(layer._flat_weights): []}).eval().requires_grad_(False)
     made._init_flat_weights()
     made.batch_first = True
-    if dtype != _dtype(layer):
-        begun = _begun(layer)
-        made.to(dtype)
-        for name, stored in begun.items():
-            # What was rounded in one dtype is not what the other would have begun with.
-            made.parametrizations[name].right_inverse(stored.to(dtype))  # type: ignore[index]
+    if dtype == getattr(layer, layer._flat_weights_names[0]).dtype:
+        return made
+    forms: Any = made.parametrizations
+    values = {name: getattr(layer, name).detach() for name in forms}
+    untrained = {
+        name: value
+        for name, value in values.items()
+        if torch.equal(value, getattr(forms[name][0], "anchor", value.new_empty(0)))
+    }
+    made.to(dtype)
+    for name, stored in untrained.items():
+        # What was rounded in one dtype is not what the other would have begun with.
+        forms[name].right_inverse(stored.to(dtype))
     return made
-
-
-def _begun(layer: nn.Module) -> dict[str, Tensor]:
-    """The retrofitted weights that are still those which they began with."""
-    found: dict[str, Tensor] = {}
-    for name in made_weights(layer):
-        anchor = getattr(layer.parametrizations[name][0], "anchor", None)  # type: ignore[index]
-        value = getattr(layer, name).detach()
-        if isinstance(anchor, Tensor) and torch.equal(value, anchor):
-            found[name] = value
-    return found
-
-
-def _dtype(layer: nn.RNNBase) -> torch.dtype:
-    return getattr(layer, layer._flat_weights_names[0]).dtype

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from memaudit_rnn.adapter import Settings
-    from memaudit_rnn.recognition import Facts, Stack
+    from memaudit_rnn.recognition import Stack, StatedConfig
 
 
 FRONT_SIDE, BACK_SIDE = "front", "behind"
+UNSTATED = "not stored in the file"
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 TABLE = re.compile(r"^(?:\w*emb(?:ed|edding)?s?|embedder|lookup|wte|vocab|tok|tokens?)$")
 FRONT = re.compile(
@@ -39,13 +40,13 @@ ASIDE = re.compile(
 )
 
 
-def says_table(name: str, prefix: str = "") -> bool:
+def named_table(name: str, prefix: str = "") -> bool:
     """Whether a layer is called an embedding, and not a linear layer of one."""
     words = _own_words(name, prefix)
     return _any(TABLE, words) and not _any(CUSTOM, words) and "proj" not in words
 
 
-def stands_aside(name: str, prefix: str) -> bool:
+def is_aside(name: str, prefix: str) -> bool:
     """Whether a layer, or the module that it is in, is an attention, a gate, a skip or a norm."""
     return _any(ASIDE, _words(_unshared(name, prefix)))
 
@@ -103,14 +104,18 @@ class Layer:
     columns: int
     bias: str | None = None
 
+    def parameters(self) -> dict[str, str]:
+        """Parameter of torch's module → key in the checkpoint."""
+        return {"weight": self.weight} | ({} if self.bias is None else {"bias": self.bias})
+
     @property
     def keys(self) -> tuple[str, ...]:
         """The names of its tensors."""
-        return (self.weight,) if self.bias is None else (self.weight, self.bias)
+        return tuple(self.parameters().values())
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Placement:
     """What is run around the stack; `whole` is False when its front is uncertain."""
 
     table: Layer | None = None
@@ -122,6 +127,23 @@ class Surroundings:
     def layers(self) -> tuple[Layer, ...]:
         """Every layer that was placed."""
         return tuple(x for x in (self.table, self.encoder, self.head) if x is not None)
+
+    def assumed(self, stack: Stack, settings: Settings) -> dict[str, str]:
+        """What was assumed about the placed layers although the file does not state it."""
+        linear = "linear, no nonlinearity"
+        front = "embedding" if self.table is not None else f"{linear} behind it"
+        found = {
+            "encoder": (settings.encoder, self.table or self.encoder, FRONT_SIDE, front),
+            "head": (settings.head, self.head, BACK_SIDE, f"{linear} around it"),
+        }
+        assumed: dict[str, str] = {}
+        for option, (given, layer, side, kind) in found.items():
+            if given == "auto" and layer is not None:
+                named = likely_side(layer.name, stack.keys.prefix) == side
+                reason = "by name and shape" if named else "by shape"
+                what = f"{kind}; {reason}, {UNSTATED}; --set {option}=none to change"
+                assumed[option] = f"{clean(layer.name)} ({what})"
+        return assumed
 
 
 def layers_among(
@@ -147,7 +169,7 @@ def layers_among(
             continue
         match = roles.get(key)
         owner = match["owner"] or "" if match and match["role"] in ("weight", "w") else key
-        if tensor.ndim == 2 and (owner != key or says_table(key)):
+        if tensor.ndim == 2 and (owner != key or named_table(key)):
             bias = biases.get(owner)
             if bias is not None and tuple(free[bias].shape) != (tensor.shape[0],):
                 continue
@@ -165,10 +187,10 @@ def _doubled(roles: Mapping[str, re.Match[str]]) -> set[str]:
     return {key for key, owner in owners.items() if max(often[owner, "w"], often[owner, "b"]) > 1}
 
 
-def surround(stack: Stack, layers: list[Layer], others: list[str]) -> Surroundings:
+def surround(stack: Stack, layers: list[Layer], others: list[str]) -> Placement:
     """Place every layer before or behind the stack, or say why that cannot be done."""
     if others:
-        return Surroundings(whole=False, notes=(_unknown(_owners(others)),))
+        return Placement(whole=False, notes=(_unknown(_owners(others)),))
     roles = {layer.weight: _role(layer, stack) for layer in layers}
     tables = [x for x in layers if roles[x.weight] == "table"]
     encoders = [x for x in layers if roles[x.weight] == "encoder"]
@@ -182,8 +204,8 @@ def surround(stack: Stack, layers: list[Layer], others: list[str]) -> Surroundin
     unknown = [x.name for x in (*unclear, *lost) if (x in ahead) == (x in after)]
     before = [*tables, *encoders, *front]
     if unknown or len(before) > 1:
-        return Surroundings(whole=False, notes=(_unknown(unknown or [x.name for x in before]),))
-    placed = Surroundings(next(iter(tables), None), next(iter(encoders), None))
+        return Placement(whole=False, notes=(_unknown(unknown or [x.name for x in before]),))
+    placed = Placement(next(iter(tables), None), next(iter(encoders), None))
     if len(heads) + len(behind) <= 1:
         return replace(placed, head=next(iter(heads), None))
     names = listed(clean(x.name) for x in (*heads, *behind))
@@ -195,7 +217,7 @@ def fits_table(layer: Layer, stack: Stack) -> bool:
     """Whether a layer in front is an embedding: no bias, the input width, and no linear layer."""
     if layer.bias is not None or layer.columns != stack.input_size:
         return False
-    return layer.rows != stack.input_size or says_table(layer.name, stack.keys.prefix)
+    return layer.rows != stack.input_size or named_table(layer.name, stack.keys.prefix)
 
 
 def _role(layer: Layer, stack: Stack) -> str:
@@ -204,7 +226,7 @@ def _role(layer: Layer, stack: Stack) -> str:
     A name that contradicts the shape makes the layer unclear; one that fits nowhere is lost.
     """
     prefix = stack.keys.prefix
-    if stands_aside(layer.name, prefix):
+    if is_aside(layer.name, prefix):
         return "unclear"
     front = _fits_front(layer, stack)
     behind = layer.columns == stack.output_size
@@ -265,13 +287,13 @@ def _owners(names: list[str]) -> list[str]:
     return list(dict.fromkeys((m and m["owner"]) or name for name, m in matches))
 
 
-def place(stack: Stack, layers: list[Layer], others: list[str], settings: Settings) -> Surroundings:
+def place(stack: Stack, layers: list[Layer], others: list[str], settings: Settings) -> Placement:
     """The surroundings of the only stack of a file."""
     found = surround(stack, layers, others)
     if settings.encoder == settings.head == "auto":
         return found
     if not found.whole:
-        found = Surroundings()
+        found = Placement()
     found = replace(found, notes=())
     if settings.encoder != "auto":
         found = _with_encoder(found, stack, layers, settings.encoder)
@@ -280,9 +302,7 @@ def place(stack: Stack, layers: list[Layer], others: list[str], settings: Settin
     return found
 
 
-def _with_encoder(
-    found: Surroundings, stack: Stack, layers: list[Layer], name: str
-) -> Surroundings:
+def _with_encoder(found: Placement, stack: Stack, layers: list[Layer], name: str) -> Placement:
     bare = replace(found, table=None, encoder=None)
     if name == "none":
         return bare
@@ -294,7 +314,7 @@ def _with_encoder(
     return replace(bare, encoder=layer)
 
 
-def _with_head(found: Surroundings, stack: Stack, layers: list[Layer], name: str) -> Surroundings:
+def _with_head(found: Placement, stack: Stack, layers: list[Layer], name: str) -> Placement:
     if name == "none":
         return replace(found, head=None)
     layer = _named("head", name, layers)
@@ -328,10 +348,10 @@ class Readout:
     notes: tuple[str, ...] = ()
 
 
-def read_out(around: Surroundings, settings: Settings, facts: Facts) -> Readout:
+def read_out(around: Placement, settings: Settings, stated: StatedConfig) -> Readout:
     """The readout of a model, from the options, else from its surroundings and config."""
     logits, output = _logits(around, settings)
-    classes = facts.classes
+    classes = stated.classes
     fits = around.head is not None and around.head.rows == classes
     notes: tuple[str, ...] = ()
     if classes is not None and not fits:
@@ -347,7 +367,7 @@ def read_out(around: Surroundings, settings: Settings, facts: Facts) -> Readout:
     return Readout(logits, "none", {**output, "pool": reason}, notes)
 
 
-def _logits(around: Surroundings, settings: Settings) -> tuple[bool, dict[str, str]]:
+def _logits(around: Placement, settings: Settings) -> tuple[bool, dict[str, str]]:
     """Whether the head is run; a language model answers its last hidden state by default."""
     head, table = around.head, around.table
     if settings.output == "logits" and head is None:

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from memaudit.errors import SourceError, clean
-from memaudit.loading.filling import fill
 from memaudit.results import Recurrence
 
 if TYPE_CHECKING:
@@ -188,40 +187,6 @@ class Stack:
         )
 
 
-def build(
-    stack: Stack,
-    tensors: Mapping[str, Tensor],
-    *,
-    nonlinearity: str,
-    device: torch.device,
-    dtype: torch.dtype,
-) -> nn.RNNBase:
-    """Torch's own module with these weights: batch first, eval mode, no gradients.
-
-    It begins without memory: drawing initial weights would move the global random numbers.
-    """
-    options = {
-        "num_layers": stack.layers,
-        "bias": stack.bias,
-        "batch_first": True,
-        "bidirectional": stack.directions == 2,
-        "device": "meta",
-        "dtype": dtype,
-    }
-    sizes = (stack.input_size, stack.hidden)
-    module: nn.RNNBase
-    if stack.cell == "LSTM":
-        projection = stack.output if stack.output != stack.hidden else 0
-        module = nn.LSTM(*sizes, proj_size=projection, **options)
-    elif stack.cell == "GRU":
-        module = nn.GRU(*sizes, **options)
-    else:
-        module = nn.RNN(*sizes, nonlinearity=nonlinearity, **options)
-    module.to_empty(device=device)
-    fill(module, {str(place): tensors[key] for place, key in stack.keys.keys.items()})
-    return module.eval().requires_grad_(False)
-
-
 #: A report of that many recurrent layers is read by nobody; real models have a few dozen.
 MOST_STACKS = 2000
 #: Names that a sentence may hold.
@@ -231,7 +196,11 @@ SHOWN = 8
 def read_stacks(
     groups: Sequence[StackKeys], tensors: Mapping[str, Tensor], alike: Sequence[str]
 ) -> list[Stack]:
-    """The stacks behind all keys; E_LIMIT when there are far more than a model has."""
+    """The stacks behind all keys, or E_WEIGHTS when their shapes contradict each other.
+
+    `alike` are the lookalikes, among which originals of computed weights may be. E_LIMIT when
+    there are far more stacks than a model has.
+    """
     if len(groups) > MOST_STACKS:
         raise SourceError(
             "E_LIMIT",
@@ -239,42 +208,56 @@ def read_stacks(
             hint="save the recurrent layers that matter in a file of their own",
             stage="recognise",
         )
-    sources = originals(alike)
-    return [_read(keys, tensors, alike, sources) for keys in groups]
+    stored = originals(alike)
+    for keys in groups:
+        _require_plain(keys, tensors, stored)
+    return [_read(keys, tensors, alike) for keys in groups]
 
 
-def read_stack(keys: StackKeys, tensors: Mapping[str, Tensor], alike: Iterable[str]) -> Stack:
-    """The stack behind some keys, or E_WEIGHTS when their shapes contradict each other."""
-    names = tuple(alike)
-    return _read(keys, tensors, names, originals(names))
+def _require_plain(
+    keys: StackKeys, tensors: Mapping[str, Tensor], stored: Mapping[str, Sequence[str]]
+) -> None:
+    """Refuse two keys for one place, whole numbers, and weights computed from others."""
+    if keys.rivals:
+        first, second = keys.rivals[0]
+        raise _bad_weights(
+            f"{clean(first)} and {clean(second)} are two names for the same weights",
+            "remove the one that the model does not run",
+        )
+    for key in keys.keys.values():
+        if not tensors[key].is_floating_point():
+            raise _bad_weights(
+                f"{key} holds {str(tensors[key].dtype).removeprefix('torch.')}, not floats",
+                "quantized weights must be dequantized before they are saved",
+            )
+    pairs = [(key, name) for key in keys.keys.values() for name in stored.get(key, ())]
+    if pairs:
+        computed = list(dict.fromkeys(key for key, _ in pairs))[:SHOWN]
+        sources = [name for _, name in pairs][:SHOWN]
+        raise _bad_weights(
+            f"{', '.join(computed)} may be a computed copy of {', '.join(sources)}",
+            "remove the parametrization (weight dropping, weight norm) before saving",
+        )
 
 
-def _read(
-    keys: StackKeys,
-    tensors: Mapping[str, Tensor],
-    alike: Sequence[str],
-    sources: Mapping[str, Sequence[str]],
-) -> Stack:
-    _refuse_rivals(keys)
-    _require_floats(keys, tensors)
-    _refuse_copies(keys, sources)
-    first = Place("weight", "hh", 0)
-    for place in (Place("weight", "ih", 0), first):
+def _read(keys: StackKeys, tensors: Mapping[str, Tensor], alike: Iterable[str]) -> Stack:
+    """The stack of the shapes of its first layer, which all others must have, too."""
+    first_ih, first_hh, first_hr = (Place("weight", gate, 0) for gate in ("ih", "hh", "hr"))
+    for place in (first_ih, first_hh):
         if place not in keys.keys:
             raise _missing(keys, place, alike)
-    ih, hh = tensors[keys.key(Place("weight", "ih", 0))], tensors[keys.key(first)]
+    ih, hh = tensors[keys.key(first_ih)], tensors[keys.key(first_hh)]
     if ih.ndim != 2 or hh.ndim != 2 or min(*ih.shape, *hh.shape) == 0:
-        raise _contradiction(
-            keys, tensors, [Place("weight", "ih", 0), first], "two filled axes each"
-        )
-    hidden = _hidden(keys, tensors)
+        raise _contradiction(keys, tensors, [first_ih, first_hh], "two filled axes each")
+    projection = hh if first_hr not in keys.keys else tensors[keys.key(first_hr)]
+    if projection.ndim != 2 or projection.shape[1] == 0:
+        raise _contradiction(keys, tensors, [first_hr], "two filled axes")
+    hidden = int(projection.shape[1])
     blocks, rest = divmod(hh.shape[0], hidden)
     if rest or blocks not in CELLS:
-        raise SourceError(
-            "E_WEIGHTS",
-            f"{keys.key(first)} has shape {tuple(hh.shape)}: {hh.shape[0]} rows for {hidden} "
-            "hidden units are neither 1 (RNN), 3 (GRU) nor 4 (LSTM) blocks",
-            stage="weights",
+        raise _bad_weights(
+            f"{keys.key(first_hh)} has shape {tuple(hh.shape)}: {hh.shape[0]} rows for {hidden} "
+            "hidden units are neither 1 (RNN), 3 (GRU) nor 4 (LSTM) blocks"
         )
     cell = CELLS[blocks]
     stack = Stack(
@@ -288,71 +271,18 @@ def _read(
         bias=any(place.role == "bias" for place in keys.keys),
         keys=keys,
     )
-    _check(stack, tensors, alike)
-    return stack
-
-
-def _hidden(keys: StackKeys, tensors: Mapping[str, Tensor]) -> int:
-    """The hidden size: columns of weight_hr under a projection, else of weight_hh."""
-    projection = keys.keys.get(Place("weight", "hr", 0))
-    if projection is None:
-        return int(tensors[keys.key(Place("weight", "hh", 0))].shape[1])
-    if tensors[projection].ndim != 2 or tensors[projection].shape[1] == 0:
-        raise _contradiction(keys, tensors, [Place("weight", "hr", 0)], "two filled axes")
-    return int(tensors[projection].shape[1])
-
-
-def _check(stack: Stack, tensors: Mapping[str, Tensor], alike: Iterable[str]) -> None:
-    if stack.output != stack.hidden and stack.cell != "LSTM":
-        places = [Place("weight", "hh", 0), Place("weight", "hr", 0)]
-        raise _contradiction(stack.keys, tensors, places, f"no projection in a {stack.cell}")
+    if stack.output != hidden and cell != "LSTM":
+        raise _contradiction(keys, tensors, [first_hh, first_hr], f"no projection in a {cell}")
     wanted = stack.shapes()
     for place, shape in wanted.items():
-        if place not in stack.keys.keys:
-            raise _missing(stack.keys, place, alike)
-        if tuple(tensors[stack.keys.key(place)].shape) != shape:
-            against = [place, Place("weight", "hh", 0)]
-            raise _contradiction(stack.keys, tensors, against, f"{shape} for the first")
-    extra = [place for place in stack.keys.keys if place not in wanted]
+        if place not in keys.keys:
+            raise _missing(keys, place, alike)
+        if tuple(tensors[keys.key(place)].shape) != shape:
+            raise _contradiction(keys, tensors, [place, first_hh], f"{shape} for the first")
+    extra = [place for place in keys.keys if place not in wanted]
     if extra:
-        raise _contradiction(stack.keys, tensors, extra, f"no such tensor in a {stack.title}")
-
-
-def _require_floats(keys: StackKeys, tensors: Mapping[str, Tensor]) -> None:
-    for key in keys.keys.values():
-        if not tensors[key].is_floating_point():
-            raise SourceError(
-                "E_WEIGHTS",
-                f"{key} holds {str(tensors[key].dtype).removeprefix('torch.')}, not floats",
-                hint="quantized weights must be dequantized before they are saved",
-                stage="weights",
-            )
-
-
-def _refuse_rivals(keys: StackKeys) -> None:
-    """Refuse two keys for one place: which of them the model runs is not known."""
-    if keys.rivals:
-        first, second = keys.rivals[0]
-        raise SourceError(
-            "E_WEIGHTS",
-            f"{clean(first)} and {clean(second)} are two names for the same weights",
-            hint="remove the one that the model does not run",
-            stage="weights",
-        )
-
-
-def _refuse_copies(keys: StackKeys, sources: Mapping[str, Sequence[str]]) -> None:
-    """Refuse weights that were computed from others in the file: dropping, norms."""
-    pairs = [(key, name) for key in keys.keys.values() for name in sources.get(key, ())]
-    if pairs:
-        copies = list(dict.fromkeys(key for key, _ in pairs))[:SHOWN]
-        stored = [name for _, name in pairs][:SHOWN]
-        raise SourceError(
-            "E_WEIGHTS",
-            f"{', '.join(copies)} may be a computed copy of {', '.join(stored)}",
-            hint="remove the parametrization (weight dropping, weight norm) before saving",
-            stage="weights",
-        )
+        raise _contradiction(keys, tensors, extra, f"no such tensor in a {stack.title}")
+    return stack
 
 
 def _missing(keys: StackKeys, place: Place, alike: Iterable[str]) -> SourceError:
@@ -365,12 +295,8 @@ def _missing(keys: StackKeys, place: Place, alike: Iterable[str]) -> SourceError
             "remove the parametrization (weight norm, spectral norm, weight dropping) before saving"
         )
     name = str(place).removesuffix("_l0") if keys.is_cell else str(place)
-    return SourceError(
-        "E_WEIGHTS",
-        f"the recurrent layer {keys.name('without a name')} lacks {name}; it has {there}",
-        hint=hint,
-        stage="weights",
-    )
+    fact = f"the recurrent layer {keys.name('without a name')} lacks {name}; it has {there}"
+    return _bad_weights(fact, hint)
 
 
 def _contradiction(
@@ -380,9 +306,11 @@ def _contradiction(
         f"{keys.key(place)} {tuple(tensors[keys.key(place)].shape)}"
         for place in list(dict.fromkeys(places))[:SHOWN]
     )
-    return SourceError(
-        "E_WEIGHTS", f"the shapes contradict each other: {facts}; wanted: {wanted}", stage="weights"
-    )
+    return _bad_weights(f"the shapes contradict each other: {facts}; wanted: {wanted}")
+
+
+def _bad_weights(fact: str, hint: str = "") -> SourceError:
+    return SourceError("E_WEIGHTS", fact, hint=hint, stage="weights")
 
 
 HYPER_PARAMETERS = ("hparams", "config", "hyper_parameters")
@@ -396,7 +324,7 @@ CLASSES = ("classes", "num_classes", "num_labels", "n_classes")
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class StatedConfig:
     """The stated facts; None where nothing, or nothing readable, is stated."""
 
     kind: str | None = None
@@ -435,12 +363,12 @@ class Facts:
                 )
 
 
-def read_facts(config: Mapping[str, Any], metadata: Mapping[str, str]) -> Facts:
+def read_config(config: Mapping[str, Any], metadata: Mapping[str, str]) -> StatedConfig:
     """The facts in a config and in the file's own metadata; the config goes first."""
     stated = {**_hyper_parameters(metadata), **metadata, **config}
     kind_text = str(_first(stated, KIND) or "").lower()
     kind = next((cell for cell in ("LSTM", "GRU", "RNN") if cell.lower() in kind_text), None)
-    return Facts(
+    return StatedConfig(
         kind=kind,
         nonlinearity=_nonlinearity(stated, kind_text),
         hidden=_whole(_first(stated, HIDDEN)),

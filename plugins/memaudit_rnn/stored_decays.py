@@ -10,7 +10,12 @@ from torch import nn
 
 from memaudit.contracts import DenseDecay, NoDecay
 from memaudit.errors import clean
-from memaudit_rnn.network import RecurrentNetwork, is_retrofitted, recurrent_layers
+from memaudit_rnn.network import (
+    RecurrentNetwork,
+    recurrent_layers,
+    retrofitted_forms,
+    time_directions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,25 +122,11 @@ def _decay(owner: nn.Module, layer: str, end: str) -> StoredDecay:
     name, own = f"weight_hh{end}", _own_forward(owner)
     if _cell(owner) == "RNN":
         note = RELU_NOTE if getattr(owner, "nonlinearity", "tanh") == "relu" else TANH_NOTE
-        return DenseDecay(layer, "RNN", owner, name, _whole, _nothing, _as_it_is, note + own)
+        return DenseDecay(layer, "RNN", owner, name, note=note + own)
     if least_share(owner, end) < SHUT:
         return NoDecay(layer, "GRU", CLOSED)
     matrix, joined = partial(gru_matrix, end=end), partial(gru_weight, end=end)
     return DenseDecay(layer, "GRU", owner, name, matrix, gru_rest, joined, GRU_NOTE + own)
-
-
-def _whole(owner: nn.Module, stored: Tensor) -> Tensor:
-    del owner
-    return stored
-
-
-def _nothing(stored: Tensor) -> Tensor:
-    return stored[:0]
-
-
-def _as_it_is(owner: nn.Module, matrix: Tensor, rest: Tensor) -> Tensor:
-    del owner, rest
-    return matrix
 
 
 def _cell(owner: nn.Module) -> str:
@@ -158,18 +149,15 @@ def _places(owner: nn.Module, layers: tuple[str, ...]) -> list[tuple[str, str]]:
     """Every layer and direction, and how the names of its weights end."""
     if not isinstance(owner, nn.RNNBase):
         return [(layers[0], "")]
-    ways = (("", ""),)
-    if owner.bidirectional:
-        ways = ((".forward", ""), (".backward", "_reverse"))
-    named = enumerate(layers)
-    return [(f"{layer}{way}", f"_l{k}{end}") for k, layer in named for way, end in ways]
+    ways = time_directions(owner)
+    return [(f"{name}{way}", f"_l{k}{end}") for k, name in enumerate(layers) for way, end in ways]
 
 
 def _is_stored(owner: nn.Module, name: str, dropped: list[str]) -> bool:
     """Whether the weight is the owner's own: weight norms and weight dropping write over it."""
     if any(raw.endswith(f"{name}_raw") for raw in dropped):
         return False
-    return name in owner._parameters or is_retrofitted(owner, name)
+    return name in owner._parameters or name in retrofitted_forms(owner)
 
 
 def _own_forward(owner: nn.Module) -> str:

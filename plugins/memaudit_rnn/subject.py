@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +18,9 @@ from memaudit_rnn.network import (
     affine,
     cell_weights,
     drive,
-    is_retrofitted,
     plain_weights,
-    told_form,
+    retrofitted_forms,
+    time_directions,
 )
 
 if TYPE_CHECKING:
@@ -46,7 +46,13 @@ class RnnSubject(AbstractSubject):
 
     def respond(self, inputs: Tensor) -> Tensor:
         """Answer (B,T,D) floats, or (B,T) token ids, by (B,T,M), or by (B,M) when pooled."""
-        checked = self._checked(inputs)
+        checked = checked_inputs(
+            inputs,
+            width=self.network.input_size,
+            vocabulary=self.vocabulary,
+            device=self.device,
+            dtype=self.dtype,
+        )
         with torch.no_grad():
             return self.network(checked)
 
@@ -62,13 +68,13 @@ class RnnSubject(AbstractSubject):
     def dynamics(self) -> Mapping[str, RnnDynamics]:
         """The stack from the input, or the encoder in front of it, to its last layer."""
         layers = self._layers()
-        around = {"encoder": self.network.encoder, "forms": self.network.forms}
-        stack = RnnDynamics(self.network.stack, layers, **around)
+        own, forms = self.network, self.network.forms
+        stack = RnnDynamics(own.stack, layers, encoder=own.encoder, forms=forms)
         return {layers[0].removesuffix(".l0"): stack}
 
     def perturbable(self) -> RnnEnsemble | RawEnsemble:
         """Copies of the network, answered by batched cells; of a retrofit the raw weights move."""
-        if is_retrofitted(self.network.stack):
+        if retrofitted_forms(self.network.stack):
             return RawEnsemble(self.network, self._layers())
         return RnnEnsemble(self.network, self._layers())
 
@@ -82,15 +88,6 @@ class RnnSubject(AbstractSubject):
 
     def _layers(self) -> list[str]:
         return [layer.layer for layer in self.identity.recurrences]
-
-    def _checked(self, inputs: Any) -> Tensor:
-        return checked_inputs(
-            inputs,
-            width=self.network.input_size,
-            vocabulary=self.vocabulary,
-            device=self.device,
-            dtype=self.dtype,
-        )
 
 
 class RnnDynamics(AbstractDynamics):
@@ -110,9 +107,8 @@ class RnnDynamics(AbstractDynamics):
         forms: Mapping[str, str] | None = None,
     ) -> None:
         named = plain_weights(stack)
-        directions = (False, True) if stack.bidirectional else (False,)
         cells = [
-            [cell_weights(named, layer, reverse=reverse) for reverse in directions]
+            [cell_weights(named, f"_l{layer}{end}") for _, end in time_directions(stack)]
             for layer in range(stack.num_layers)
         ]
         self.width = stack.input_size if encoder is None else encoder.in_features
@@ -162,17 +158,14 @@ def _blocks(
 ) -> dict[str, StateBlock]:
     """The part of the state of every layer and direction."""
     cell = MODES[stack.mode]
-    kept = "direct" if cell == "RNN" else "gated"
-    ends = (("", ""),)
-    if stack.bidirectional:
-        ends = ((".forward", ""), (".backward", "_reverse"))
+    stated = {**forms, **retrofitted_forms(stack)}
     blocks: dict[str, StateBlock] = {}
     start = 0
     for number, (name, row) in enumerate(zip(layers, cells, strict=True)):
-        for (way, end), weights in zip(ends, row, strict=True):
+        for (way, end), weights in zip(time_directions(stack), row, strict=True):
             stop = start + sum(weights.sizes)
-            weight = f"weight_hh_l{number}{end}"
-            form = told_form(stack, weight) or forms.get(weight, kept)
+            plain = "direct" if cell == "RNN" else "gated"
+            form = stated.get(f"weight_hh_l{number}{end}", plain)
             blocks[f"{name}{way}"] = StateBlock(start, stop, cell, form)
             start = stop
     return blocks

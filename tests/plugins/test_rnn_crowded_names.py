@@ -14,7 +14,7 @@ from memaudit.errors import ArgumentError, SourceError
 from memaudit_rnn import recognition
 from memaudit_rnn.adapter import count, unused_notes
 from memaudit_rnn.placement import Layer, layers_among, likely_side, surround
-from memaudit_rnn.recognition import Place, find_stacks, lookalikes, originals, read_facts
+from memaudit_rnn.recognition import Place, find_stacks, lookalikes, originals, read_config
 from tests.plugins.test_rnn_files import opened, prefixed
 
 HIDDEN = 3
@@ -136,7 +136,7 @@ def test_a_recurrent_looking_tensor_is_not_named_twice() -> None:
 def test_a_long_chain_of_layers_behind_is_followed_to_its_end() -> None:
     names = ["rnn.weight_ih_l0", "rnn.weight_hh_l0"]
     tensors = {names[0]: torch.ones(3, 2), names[1]: torch.ones(3, 3)}
-    stack = recognition.read_stack(find_stacks(names)[0], tensors, ())
+    stack = recognition.read_stacks(find_stacks(names), tensors, ())[0]
     chain = [Layer(f"fc{i}", f"fc{i}.weight", i + 1, i, f"fc{i}.bias") for i in range(3, 2000)]
     found = surround(stack, chain[::-1], [])
     assert found.whole
@@ -160,6 +160,6 @@ def test_a_name_of_a_million_separators_is_read_in_one_pass() -> None:
 
 @pytest.mark.parametrize("text", ["[" * 200_000, '{"hidden": "' + "9" * 5000 + '"}'])
 def test_metadata_that_python_cannot_hold_states_nothing(text: str) -> None:
-    facts = read_facts({}, {"hparams": text, "layers": re.sub(r"\D", "", text)})
-    assert facts.hidden is None
-    assert facts.layers is None
+    stated = read_config({}, {"hparams": text, "layers": re.sub(r"\D", "", text)})
+    assert stated.hidden is None
+    assert stated.layers is None

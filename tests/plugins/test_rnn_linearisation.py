@@ -26,7 +26,7 @@ def layer(*, candidate_bias: float) -> nn.GRU:
 
 
 def weights_of(gru: nn.GRU) -> CellWeights:
-    return cell_weights(dict(gru.named_parameters()), 0, reverse=False)
+    return cell_weights(dict(gru.named_parameters()), "_l0")
 
 
 def torchs_step(gru: nn.GRU, h: Tensor) -> Tensor:
