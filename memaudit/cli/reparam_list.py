@@ -13,7 +13,7 @@ from rich.text import Text
 from memaudit import registry
 from memaudit.errors import MemauditError, clean
 from memaudit.reparam import TIMES
-from memaudit.reparams.overview import BETAS, Overview, overview
+from memaudit.reparams import BETAS, Overview, overview
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

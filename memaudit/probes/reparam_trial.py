@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from memaudit.numerics.gradient_scale import derivative, gradient_scale, has_flat_stretch
-from memaudit.reparams.forms import forms
+from memaudit.reparams import forms
 from memaudit.results import ReparamGradient
 
 if TYPE_CHECKING:

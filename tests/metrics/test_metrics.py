@@ -18,9 +18,9 @@ from memaudit.reports.html_page import HtmlPage
 from memaudit.reports.markdown import Markdown
 from memaudit.reports.overview import one_line
 from memaudit.results import Decay, Finding, Status
+from memaudit.retrofitting.training import Reading
 from memaudit.testing import sample_reports
 from memaudit.testing.moved_samples import gradients, precision, stability
-from memaudit.training.reading import Reading
 from tests.findings.spectral_evidence import modes
 from tests.reports.handmade import LAGS, assumption, curve, of_kind, power_law, report
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 import memaudit
-from memaudit.reparams.best import Best
-from memaudit.retrofitting.swapping import swap
+from memaudit.reparams import Best
+from memaudit.retrofitting.weights import swap
 from memaudit.testing import check_perturbable
 from memaudit_transformers import TransformersAdapter
 from memaudit_transformers.recurrent import fast_scans, find_recurrences, unmatched

@@ -10,14 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memaudit.numerics.gradient_scale import gradient_scale
-from memaudit.reparams.best import Best
-from memaudit.reparams.clip import Clip
-from memaudit.reparams.direct import Direct
-from memaudit.reparams.exp import Exp
-from memaudit.reparams.forms import forms
-from memaudit.reparams.heavytail import Heavytail
-from memaudit.reparams.inverse import Inverse
-from memaudit.reparams.relu import Relu
+from memaudit.reparams import Best, Clip, Direct, Exp, Heavytail, Inverse, Relu, forms
 
 EVERY = [form for time in ("continuous", "discrete") for form in forms(time)]
 EVERY += [Best(a=3.0, b=0.2), Best("discrete", a=0.7, b=0.9), Clip(ceiling=-0.5), Inverse(floor=2)]

@@ -16,16 +16,18 @@ from memaudit.errors import ArgumentError
 from memaudit.numerics.gradient_scale import gradient_scale, has_flat_stretch
 from memaudit.numerics.modulus import modulus
 from memaudit.reparam import AbstractReparam
-from memaudit.reparams.best import Best
-from memaudit.reparams.clip import Clip
-from memaudit.reparams.direct import Direct
-from memaudit.reparams.exp import Exp
-from memaudit.reparams.forms import forms
-from memaudit.reparams.heavytail import Heavytail
-from memaudit.reparams.inverse import Inverse
-from memaudit.reparams.relu import Relu
-from memaudit.reparams.softplus import Softplus
-from memaudit.reparams.tanh import Tanh
+from memaudit.reparams import (
+    Best,
+    Clip,
+    Direct,
+    Exp,
+    Heavytail,
+    Inverse,
+    Relu,
+    Softplus,
+    Tanh,
+    forms,
+)
 from memaudit.testing import reparam as laws
 
 EVERY = [form for time in ("continuous", "discrete") for form in forms(time)]

@@ -13,7 +13,7 @@ import memaudit
 from memaudit.errors import ArgumentError, SourceError
 from memaudit.numerics.signals import seeded
 from memaudit.retrofitting.folder import load_raw, save_retrofit
-from memaudit.retrofitting.raw_file import read_raw, write_raw
+from memaudit.retrofitting.record import read_raw, write_raw
 from tests.retrofitting.models import recurrent
 
 

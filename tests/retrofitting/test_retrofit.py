@@ -12,7 +12,7 @@ import memaudit
 from memaudit.errors import ArgumentError, SourceError
 from memaudit.loading import guard_torchvision
 from memaudit.numerics.signals import seeded
-from memaudit.reparams.softplus import Softplus
+from memaudit.reparams import Softplus
 from tests.retrofitting.models import recurrent
 
 guard_torchvision()

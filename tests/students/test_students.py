@@ -11,8 +11,7 @@ from torch import nn
 
 import memaudit
 from memaudit.errors import ArgumentError
-from memaudit.reparams.best import Best
-from memaudit.reparams.forms import forms
+from memaudit.reparams import Best, forms
 from memaudit.students import DiagonalStudent, RecurrentStudent, fit, fitted
 from memaudit.targets import target
 

@@ -15,8 +15,7 @@ from examples.reproduce.iatn.f01_linear_stability import BETAS, SIZES
 from examples.reproduce.iatn.f12_transformer import RandomTransformer
 from examples.reproduce.row import Effort, Number, Outcome, Row
 from memaudit.reparam import AbstractReparam
-from memaudit.reparams.forms import forms
-from memaudit.reparams.inverse import Inverse
+from memaudit.reparams import Inverse, forms
 from memaudit.results import Curve, FamilyReport
 from memaudit.results.family import Crossing
 from memaudit.students import DiagonalStudent, fit, fitted

@@ -10,10 +10,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from memaudit.perturbable import plain_name
-from memaudit.reparams.clip import Clip
-from memaudit.reparams.direct import Direct
-from memaudit.reparams.exp import Exp
-from memaudit.reparams.relu import Relu
+from memaudit.reparams import Clip, Direct, Exp, Relu
 from memaudit_ssm.decays.kernels import law_of_kernel
 from memaudit_ssm.hosts.keys import find_scans
 from memaudit_ssm.hosts.scans import CELL

@@ -11,7 +11,7 @@ from torch.nn import functional
 from memaudit.errors import SourceError, clean
 from memaudit.loading.filling import fill
 from memaudit.numerics.scans import selective_scan
-from memaudit.reparams.exp import Exp
+from memaudit.reparams import Exp
 from memaudit_ssm.layers.stored import Stored
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from torch.nn import functional
 
 from memaudit.numerics.linear import Bank, Dense, System
 from memaudit.numerics.linear.numbers import eigenvalues_of
-from memaudit.reparams.relu import Relu
-from memaudit.reparams.softplus import Softplus
+from memaudit.reparams import Relu, Softplus
 from memaudit_ssm.layers.core import Core
 from memaudit_ssm.layers.laws import PARTLY, TURNED, EulerRelu, Kept
 from memaudit_ssm.layers.stored import Stored

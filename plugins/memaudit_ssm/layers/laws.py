@@ -10,10 +10,7 @@ import torch
 from torch import Tensor
 
 from memaudit.contracts import AbstractReparam
-from memaudit.reparams.best import Best
-from memaudit.reparams.direct import Direct
-from memaudit.reparams.exp import Exp
-from memaudit.reparams.softplus import Softplus
+from memaudit.reparams import Best, Direct, Exp, Softplus
 from memaudit_ssm.layers.transforms import BEST_OFFSET, RELU_FLOOR
 
 #: By so much of it a number may miss the end of a range: single precision rounds more finely.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from memaudit.numerics.linear import Modal, System
-from memaudit.reparams.exp import Exp
+from memaudit.reparams import Exp
 from memaudit_ssm.layers.core import Core
 from memaudit_ssm.layers.stored import Stored, complex_of
 

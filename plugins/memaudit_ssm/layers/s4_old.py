@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from memaudit.errors import SourceError
-from memaudit.reparams.direct import Direct
-from memaudit.reparams.relu import Relu
+from memaudit.reparams import Direct, Relu
 from memaudit_ssm.layers.laws import S4_LAWS, TIED, UNTIED
 from memaudit_ssm.layers.s4_continuous import Continuous, LowRank, band_limited, tiled
 from memaudit_ssm.layers.s4_kernel import AbstractS4Kernel, S4Recipe

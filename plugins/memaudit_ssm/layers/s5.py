@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from memaudit.numerics.linear import Modal, System, discretize
-from memaudit.reparams.clip import Clip
-from memaudit.reparams.direct import Direct
+from memaudit.reparams import Clip, Direct
 from memaudit_ssm.layers.core import Core
 from memaudit_ssm.layers.stored import Stored, complex_of
 

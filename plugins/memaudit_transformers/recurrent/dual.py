@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch.nn.functional import softplus
 
-from memaudit.reparams.exp import Exp
+from memaudit.reparams import Exp
 from memaudit_transformers.recurrent.kernels import CHUNK_SCAN, Kernel
 from memaudit_transformers.recurrent.kind import AbstractKind, Stored, raw, tensor_of
 from memaudit_transformers.recurrent.steps import Steps

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from memaudit.reparams.exp import Exp
+from memaudit.reparams import Exp
 from memaudit_transformers.recurrent.constant import AbstractConstant
 from memaudit_transformers.recurrent.kernels import WKV, Kernel
 from memaudit_transformers.recurrent.kind import Stored, raw, tensor_of

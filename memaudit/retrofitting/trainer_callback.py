@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from memaudit.errors import ArgumentError
 from memaudit.loading import guard_torchvision
-from memaudit.retrofitting.raw_file import read_raw, write_raw
-from memaudit.training.groups import undecayed_recurrent
-from memaudit.training.monitor import WINDOW, Monitor, make_watch
-from memaudit.training.raw_state import is_retrofitted, read_if_it_fits
+from memaudit.retrofitting.record import is_retrofitted, read_if_it_fits, read_raw, write_raw
+from memaudit.retrofitting.training import WINDOW, Monitor, make_watch, undecayed_recurrent
 
 guard_torchvision()  # before transformers, which imports torchvision
 

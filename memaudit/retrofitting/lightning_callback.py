@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from memaudit.errors import MachineError
-from memaudit.training.monitor import WINDOW, Monitor, make_watch
-from memaudit.training.raw_state import is_retrofitted, load_raw_state, raw_state
+from memaudit.retrofitting.record import is_retrofitted, load_raw_state, raw_state
+from memaudit.retrofitting.training import WINDOW, Monitor, make_watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
