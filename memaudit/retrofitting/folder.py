@@ -26,18 +26,18 @@ from memaudit.loading.writing.checkpoint_writing import WRITTEN_BY, write_weight
 from memaudit.loading.writing.companions import copy_companions
 from memaudit.loading.writing.safetensors_writing import write_safetensors
 from memaudit.loading.writing.staging import require_vacant, staged
-from memaudit.opening import Opened, open_source
+from memaudit.opening import open_source
 from memaudit.retrofitting.finding import find_decays
-from memaudit.retrofitting.model import modules_of, require_plain, retrofit
+from memaudit.retrofitting.model import modules_of, owner_paths, require_plain, retrofit
 from memaudit.retrofitting.record import (
     NEVER_RECORDED,
     Original,
     Record,
     bad_record,
-    entry_of,
-    form_built,
-    numbers_in,
-    numbers_out,
+    form_from_dict,
+    load_raw_tensors,
+    raw_entry,
+    raw_tensors,
     write_raw,
 )
 from memaudit.retrofitting.record import read_raw as load_raw
@@ -96,7 +96,15 @@ def retrofit_source(
     given = dict(constants or {})
     done = retrofit(opened.subject, reparam, project=project, layers=layers, radius=radius, **given)
     if not done.layers:
-        raise _nothing(done)
+        reasons = "; ".join(f"{one.layer}: {one.reason}" for one in done.refused[:3])
+        more = f"; and {len(done.refused) - 3} more" if len(done.refused) > 3 else ""
+        reach = any("out of reach" in one.reason for one in done.refused)
+        raise SourceError(
+            "E_UNSUPPORTED",
+            f"no layer could be retrofitted: {clean(reasons, limit=800)}{more}",
+            hint="try another --reparam, or --project" if reach else "scan it to see what it does",
+            stage="retrofit",
+        )
     sides, entries = _written_sides(done, sites, where.checkpoint)
     record = Record(
         reparam=done.reparam,
@@ -104,11 +112,18 @@ def retrofit_source(
         refused=done.refused,
         source=where.text,
         adapter=opened.subject.identity.adapter,
-        options=_own(options),
+        options={name: value for name, value in options.items() if name not in NEVER_RECORDED},
         original=_original(where.checkpoint),
     )
+    checkpoint = where.checkpoint
+    tensors = {**checkpoint.tensors, **{side.key: side.folded() for side in sides}}
+    raw = {}
+    for side in sides:
+        raw |= raw_tensors(side.owner, side.name, side.key)
     with staged(out) as folder:
-        _write(folder, where.checkpoint, sides, record)
+        write_safetensors(folder / PLAIN, tensors, metadata={**WRITTEN_BY, **checkpoint.metadata})
+        write_retrofit_files(folder, record.to_dict(), raw)
+        copy_companions(checkpoint, folder)
     return done
 
 
@@ -121,9 +136,12 @@ def fold_folder(folder: str | Path, out: str | Path, **options: Any) -> tuple[st
     if not is_retrofit(folder):
         raise no_retrofit(folder)
     require_vacant(out)
-    record = record_of(folder)
-    opened, sides = _restored(folder, record, options)
-    checkpoint = _checkpoint(opened)
+    record = Record.from_dict(read_record(folder))
+    given = {"adapter": record.adapter, **record.options, **options}
+    opened = open_source(folder, restored=False, **given)
+    assert opened.source is not None
+    checkpoint = opened.source.checkpoint
+    sides = restore(opened.subject, checkpoint, folder, record)
     tensors = dict(checkpoint.tensors)
     tensors |= {side.key: side.folded().to(tensors[side.key].dtype) for side in sides}
     original = record.original
@@ -150,16 +168,6 @@ def save_retrofit(model: nn.Module, folder: str | Path) -> None:
         write_safetensors(made / PLAIN, tensors, metadata=WRITTEN_BY)
 
 
-def _write(folder: Path, checkpoint: Checkpoint, sides: list[FileSide], record: Record) -> None:
-    tensors = {**checkpoint.tensors, **{side.key: side.folded() for side in sides}}
-    raw = {}
-    for side in sides:
-        raw |= numbers_out(side.owner, side.name, side.key)
-    write_safetensors(folder / PLAIN, tensors, metadata={**WRITTEN_BY, **checkpoint.metadata})
-    write_retrofit_files(folder, record.to_dict(), raw)
-    copy_companions(checkpoint, folder)
-
-
 def _written_sides(
     done: Retrofit, sites: Sequence[Site], checkpoint: Checkpoint
 ) -> tuple[list[FileSide], list[RawEntry]]:
@@ -171,32 +179,22 @@ def _written_sides(
         site = by_name[layer.weight]
         key = key_of(site, checkpoint.tensors)
         if any(side.key == key for side in sides):
-            raise _twice(key)
+            raise ArgumentError(
+                f"two layers have the one weight {clean(key)}",
+                hint="retrofit one of them with --layer",
+            )
         inner, stored = weight_of(site.decay.owner, site.decay.name), checkpoint.tensors[key]
         if layer.moved:
             stored = inner.anchor.detach().cpu().to(stored.dtype)
         side = made_side(site, key, inner.form, stored, checkpoint.tensors)
         named = {"weight": layer.weight, "layer": layer.layer, "cell": layer.cell}
         sides.append(side)
-        entries.append(entry_of(side.owner, side.name, key, **named))
+        entries.append(raw_entry(side.owner, side.name, key, **named))
     return sides, entries
 
 
-def _restored(
-    folder: Path, record: Record, options: dict[str, Any]
-) -> tuple[Opened, list[FileSide]]:
-    said = {"adapter": record.adapter, **record.options, **options}
-    opened = open_source(folder, restored=False, **said)
-    return opened, restore(opened.subject, _checkpoint(opened), folder, record)
-
-
-def _checkpoint(opened: Opened) -> Checkpoint:
-    assert opened.source is not None
-    return opened.source.checkpoint
-
-
 def _place(folder: Path, name: str) -> Path:
-    """Where the weights are written: a plain name, as strangers may have written it."""
+    """Where the weights are written: a plain name, whoever wrote the record."""
     path = folder / plain_name(name)
     if path.exists() or name in (RAW_NAME, RECORD_NAME):
         raise bad_record(f"wants the weights to be called {clean(name, limit=120)}")
@@ -213,34 +211,6 @@ def _original(checkpoint: Checkpoint) -> Original:
     )
 
 
-def _own(options: dict[str, Any]) -> dict[str, Any]:
-    """The adapter's own options, which are needed to open the folder again."""
-    return {name: value for name, value in options.items() if name not in NEVER_RECORDED}
-
-
-def _nothing(done: Retrofit) -> SourceError:
-    told = "; ".join(f"{one.layer}: {one.reason}" for one in done.refused[:3])
-    reach = any("out of reach" in one.reason for one in done.refused)
-    more = f"; and {len(done.refused) - 3} more" if len(done.refused) > 3 else ""
-    return SourceError(
-        "E_UNSUPPORTED",
-        f"no layer could be retrofitted: {clean(told, limit=800)}{more}",
-        hint="try another --reparam, or --project" if reach else "scan it to see what it does",
-        stage="retrofit",
-    )
-
-
-def _twice(key: str) -> ArgumentError:
-    return ArgumentError(
-        f"two layers have the one weight {clean(key)}", hint="retrofit one of them with --layer"
-    )
-
-
-def record_of(folder: Path) -> Record:
-    """What the folder says of its retrofit."""
-    return Record.from_dict(read_record(folder))
-
-
 def recorded(
     folder: Path, adapter: str | None, own: dict[str, Any]
 ) -> tuple[Record, str | None, dict[str, Any]]:
@@ -248,7 +218,7 @@ def recorded(
 
     They are those of the retrofit where the caller does not ask for others.
     """
-    record = record_of(folder)
+    record = Record.from_dict(read_record(folder))
     if adapter not in (None, record.adapter):
         return record, adapter, own
     return record, record.adapter, {**record.options, **own}
@@ -268,8 +238,8 @@ def restore(
         side = read_side(site, entry, raw, checkpoint.tensors, key)
         put_behind(site, entry, raw, side)
         sides.append(side)
-    said = f"recurrent weights behind the form {clean(record.reparam)}: {len(sides)}"
-    notes = (*subject.identity.notes, said)
+    note = f"recurrent weights behind the form {clean(record.reparam)}: {len(sides)}"
+    notes = (*subject.identity.notes, note)
     subject.identity = replace(subject.identity, notes=notes)
     return sides
 
@@ -340,8 +310,8 @@ def read_side(
     stored = tensors[key]
     anchor = _anchor(entry, raw, stored)
     owner = _owner(site, key, anchor, tensors)
-    swap(replace(site.decay, owner=owner), form_built(entry.form))
-    numbers_in(owner, site.decay.name, entry, raw)
+    swap(replace(site.decay, owner=owner), form_from_dict(entry.form))
+    load_raw_tensors(owner, site.decay.name, entry, raw)
     side = FileSide(key, owner, site.decay.name)
     _require_agreement(side, stored)
     return side
@@ -353,8 +323,8 @@ def put_behind(site: Site, entry: RawEntry, raw: Mapping[str, Tensor], side: Fil
     with torch.no_grad():
         plain = owner.get_parameter(name)
         plain.copy_(_anchor(entry, raw, site.value))
-    swap(site.decay, form_built(entry.form))
-    numbers_in(owner, name, entry, raw)
+    swap(site.decay, form_from_dict(entry.form))
+    load_raw_tensors(owner, name, entry, raw)
     weight = weight_of(owner, name)
     if isinstance(weight, DenseWeight) and side.is_untouched():
         # Computed from the same weights in another dtype, it is not the same to the last bit.
@@ -441,13 +411,15 @@ class Site:
 
 def find_sites(modules: Mapping[str, nn.Module]) -> list[Site]:
     """All of them, in the order of the model."""
-    found = [decay for decay in find_decays(modules) if not isinstance(decay, NoDecay)]
-    paths = {
-        id(inner): ".".join(filter(None, (part, path)))
-        for part, module in modules.items()
-        for path, inner in module.named_modules()
-    }
-    return [_site(decay, paths.get(id(decay.owner), "")) for decay in found]
+    paths = owner_paths(modules)
+    sites: list[Site] = []
+    for decay in find_decays(modules):
+        if not isinstance(decay, NoDecay):
+            name = ".".join(filter(None, (paths.get(decay.owner, ""), decay.name)))
+            value = decay.owner.get_parameter(decay.name).detach().clone()
+            spare = copy.deepcopy(decay.owner) if isinstance(decay, DenseDecay) else None
+            sites.append(Site(name, decay, value, spare))
+    return sites
 
 
 def key_of(site: Site, tensors: Mapping[str, Tensor]) -> str:
@@ -497,12 +469,6 @@ def common_end(one: str, other: str) -> int:
             break
         count += 1
     return count
-
-
-def _site(decay: DiagonalDecay | DenseDecay, path: str) -> Site:
-    value = decay.owner.get_parameter(decay.name).detach().clone()
-    spare = copy.deepcopy(decay.owner) if isinstance(decay, DenseDecay) else None
-    return Site(f"{path}.{decay.name}" if path else decay.name, decay, value, spare)
 
 
 def _is_made_of(site: Site, key: str, tensor: Tensor) -> bool:

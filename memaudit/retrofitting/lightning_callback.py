@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from memaudit.errors import MachineError
-from memaudit.retrofitting.record import is_retrofitted, load_raw_state, raw_state
-from memaudit.retrofitting.training import WINDOW, Monitor, make_watch
+from memaudit.retrofitting.record import load_raw_state, raw_state
+from memaudit.retrofitting.training import MonitoringCallback, warn_of_missing_raw_weights
+from memaudit.retrofitting.weights import retrofitted_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from torch import nn
+    pass
 
 #: Lightning has two names, with classes that do not know each other.
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
@@ -33,7 +33,7 @@ def _callback_class() -> type[Any]:
     )
 
 
-class LightningMemauditCallback(_callback_class()):  # type: ignore[misc]
+class LightningMemauditCallback(MonitoringCallback, _callback_class()):  # type: ignore[misc]
     """Watches the recurrent weights of a run, and keeps the raw ones in its checkpoints.
 
     The options are those of `MemauditCallback`; `every` is that of the trainer's logging by
@@ -41,40 +41,19 @@ class LightningMemauditCallback(_callback_class()):  # type: ignore[misc]
     optimizer with `memaudit.training.parameter_groups`.
     """
 
-    def __init__(
-        self,
-        *,
-        every: int | None = None,
-        horizon_every: int | None = 500,
-        window: int = WINDOW,
-        stop_on: Sequence[str] | str = ("nonfinite",),
-        audible: Callable[[nn.Module], Any] | None = None,
-    ) -> None:
-        super().__init__()
-        self._watch = make_watch(
-            every=every,
-            horizon_every=horizon_every,
-            window=window,
-            stop_on=stop_on,
-            audible=audible,
-        )
-        self._monitor: Monitor | None = None
-        self._seen = -1
-        self.stopped = ""
+    _last_step = -1
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Take the first reading."""
-        self.stopped = ""
-        self._seen = trainer.global_step
-        self._monitor = Monitor(pl_module, self._watch)
-        for optimizer in trainer.optimizers:
-            self._monitor.check_decay(optimizer)
-        self._read(trainer, first=True)
+        self._last_step = trainer.global_step
+        self._begin(pl_module, trainer.optimizers)
+        self._log(trainer, first=True)
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         """Look at the gradients that are about to be used."""
         del pl_module, optimizer
-        if self._monitor is not None and self._due(trainer, trainer.global_step + 1):
+        due = self._due(trainer.global_step + 1, trainer.log_every_n_steps)
+        if self._monitor is not None and due:
             self._monitor.before_step()
 
     def on_train_batch_end(
@@ -82,16 +61,15 @@ class LightningMemauditCallback(_callback_class()):  # type: ignore[misc]
     ) -> None:
         """Look at the weights after the step; batches that are only gathered make none."""
         del pl_module, outputs, batch, batch_idx
-        if trainer.global_step == self._seen or self._monitor is None:
-            return
-        self._seen = trainer.global_step
-        if self._due(trainer, self._seen):
-            self._read(trainer)
+        if trainer.global_step != self._last_step:
+            self._last_step = trainer.global_step
+            if self._due(self._last_step, trainer.log_every_n_steps):
+                self._log(trainer)
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         """Put the raw weights beside the plain state dict."""
         del trainer
-        if is_retrofitted(pl_module):
+        if retrofitted_weights(pl_module):
             checkpoint[KEY] = raw_state(pl_module)
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
@@ -99,32 +77,14 @@ class LightningMemauditCallback(_callback_class()):  # type: ignore[misc]
         del trainer
         if KEY in checkpoint:
             load_raw_state(pl_module, checkpoint[KEY])
-        elif is_retrofitted(pl_module):
-            warnings.warn(
-                "memaudit: the checkpoint has no raw weights of this model: they were made from "
-                "the plain ones, and the optimizer's averages may not belong to them",
-                UserWarning,
-                stacklevel=2,
-            )
+        elif retrofitted_weights(pl_module):
+            warn_of_missing_raw_weights()
 
-    def _due(self, trainer: Any, step: int) -> bool:
-        assert self._monitor is not None
-        return self._monitor.due(step, max(int(trainer.log_every_n_steps or 1), 1))
-
-    def _read(self, trainer: Any, *, first: bool = False) -> None:
-        assert self._monitor is not None
-        reading, reason = self._monitor.after_step(trainer.global_step, first=first)
+    def _log(self, trainer: Any, *, first: bool = False) -> None:
+        logs = self._measure(trainer.global_step, first=first)
         # Past the trainer's own bookkeeping: it drops what does not come at its logging steps.
         for logger in trainer.loggers:
-            logger.log_metrics(reading.logs(), step=trainer.global_step)
-        trainer.callback_metrics.update(_tensors(reading.logs()))
-        if reason:
-            self.stopped = f"step {trainer.global_step}: {reason}"
-            warnings.warn(f"memaudit: the run is stopped at {self.stopped}", stacklevel=2)
+            logger.log_metrics(logs, step=trainer.global_step)
+        trainer.callback_metrics.update({n: torch.tensor(value) for n, value in logs.items()})
+        if self.stopped:
             trainer.should_stop = True
-
-
-def _tensors(logs: dict[str, float]) -> dict[str, Any]:
-    import torch
-
-    return {name: torch.tensor(value) for name, value in logs.items()}

@@ -21,7 +21,7 @@ from memaudit.probes.stability_trial import make_trial
 from memaudit.results import RefusedLayer, Retrofit, RetrofittedLayer
 from memaudit.retrofitting.finding import choose, find_decays
 from memaudit.retrofitting.planning import Order, Plan, check_order, make_plan
-from memaudit.retrofitting.weights import retrofitted_names, swap, unswap
+from memaudit.retrofitting.weights import retrofitted_weights, swap, unswap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -64,16 +64,47 @@ def retrofit(
     plans = [make_plan(decay, order) for decay in choose(decays, patterns)]
     kept = [plan for plan in plans if isinstance(plan, Plan)]
     require_no_optimizer(plan.decay.owner.get_parameter(plan.decay.name) for plan in kept)
-    answers = Answers(model, measured=_measures(radius, modules), patient=radius is True)
-    before = [answers.radius(_name(modules, plan)) for plan in kept]
-    done = [_done(plan, answers, modules) for plan in kept]
-    after = [answers.radius(layer.weight) for layer in done]
-    named = zip(done, before, after, strict=True)
+    if radius is None:
+        numbers = sum(p.numel() for module in modules.values() for p in module.parameters())
+        measured = numbers <= SMALL
+    else:
+        measured = radius
+    paths = owner_paths(modules)
+    names = [".".join(filter(None, (paths.get(p.decay.owner, ""), p.decay.name))) for p in kept]
+    answers = Answers(model, measured=measured, patient=radius is True)
+    before = [answers.radius(name) for name in names]
+    weights = [_swapped(plan) for plan in kept]
+    difference = answers.difference() if kept else None
+    after = [answers.radius(name) for name in names]
+    done: list[RetrofittedLayer] = []
+    for plan, name, weight, first, last in zip(kept, names, weights, before, after, strict=True):
+        measured_radius = last or first
+        done.append(
+            RetrofittedLayer(
+                layer=plan.decay.layer,
+                cell=plan.decay.cell,
+                weight=name,
+                old=plan.old,
+                new=weight.told,
+                time=plan.form.time,
+                modes=plan.modes,
+                constants=weight.constants(),
+                difference=difference,
+                rounding=_rounding(weight),
+                radius_before=None if first is None else first.value,
+                radius_after=None if last is None else last.value,
+                radius_criterion="" if measured_radius is None else measured_radius.criterion,
+                moved=plan.moved,
+                farthest=plan.farthest,
+                condition=plan.condition,
+                note=plan.decay.note,
+            )
+        )
     return Retrofit(
         reparam=reparam if isinstance(reparam, str) else reparam.name,
-        layers=tuple(_with_radii(*one) for one in named),
+        layers=tuple(done),
         refused=tuple(plan for plan in plans if isinstance(plan, RefusedLayer)),
-        difference=answers.difference() if done else None,
+        difference=difference,
         notes=answers.notes,
     )
 
@@ -85,10 +116,9 @@ def fold(model: nn.Module | AbstractSubject) -> tuple[str, ...]:
     """
     found: list[str] = []
     for part, module in modules_of(model).items():
-        for path, owner in list(module.named_modules()):
-            for name in retrofitted_names(owner):
-                unswap(owner, name)
-                found.append(".".join(filter(None, (part, path, name))))
+        for key, (owner, name) in retrofitted_weights(module).items():
+            unswap(owner, name)
+            found.append(f"{part}.{key}" if part else key)
     if not found:
         raise ArgumentError(
             "nothing in the model is retrofitted", hint="memaudit.retrofit(model) comes first"
@@ -113,63 +143,28 @@ def modules_of(model: Any) -> dict[str, nn.Module]:
     )
 
 
-def _measures(radius: bool | None, modules: Mapping[str, nn.Module]) -> bool:
-    numbers = sum(p.numel() for m in modules.values() for p in m.parameters())
-    return numbers <= SMALL if radius is None else radius
+def owner_paths(modules: Mapping[str, nn.Module]) -> dict[nn.Module, str]:
+    """The path of every module inside the live modules of a model."""
+    found: dict[nn.Module, str] = {}
+    for part, module in modules.items():
+        for path, inner in module.named_modules():
+            found.setdefault(inner, ".".join(filter(None, (part, path))))
+    return found
 
 
-def _done(plan: Plan, answers: Answers, modules: Mapping[str, nn.Module]) -> RetrofittedLayer:
-    """One weight behind its form."""
-    decay = plan.decay
-    name = _name(modules, plan)
+def _swapped(plan: Plan) -> RetrofittedWeight:
+    """One weight behind its form, with its modes inside."""
     if plan.inside is not None:
         with torch.no_grad():
-            decay.owner.get_parameter(decay.name).copy_(plan.inside)
-    weight = swap(decay, plan.form)
-    return RetrofittedLayer(
-        layer=decay.layer,
-        cell=decay.cell,
-        weight=name,
-        old=plan.old,
-        new=weight.told,
-        time=plan.form.time,
-        modes=plan.modes,
-        constants=weight.constants(),
-        difference=answers.difference(),
-        rounding=rounding_of(weight),
-        moved=plan.moved,
-        farthest=plan.farthest,
-        condition=plan.condition,
-        note=decay.note,
-    )
+            plan.decay.owner.get_parameter(plan.decay.name).copy_(plan.inside)
+    return swap(plan.decay, plan.form)
 
 
-def rounding_of(weight: RetrofittedWeight) -> float:
+def _rounding(weight: RetrofittedWeight) -> float:
     """How far the stored weight is from what the form makes, over its largest number."""
     with torch.no_grad():
         off = (weight.made(*weight.starts()) - weight.anchor).abs().amax()
         return float(off / weight.anchor.abs().amax().clamp_min(torch.finfo(off.dtype).tiny))
-
-
-def _name(modules: Mapping[str, nn.Module], plan: Plan) -> str:
-    """The plain name of the weight in the model."""
-    for part, module in modules.items():
-        for path, inner in module.named_modules():
-            if inner is plan.decay.owner:
-                return ".".join(filter(None, (part, path, plan.decay.name)))
-    return plan.decay.name
-
-
-def _with_radii(
-    layer: RetrofittedLayer, before: Radius | None, after: Radius | None
-) -> RetrofittedLayer:
-    told = after or before
-    return replace(
-        layer,
-        radius_before=None if before is None else before.value,
-        radius_after=None if after is None else after.value,
-        radius_criterion="" if told is None else told.criterion,
-    )
 
 
 #: What quantising libraries put on a model of transformers, and on parameters.
@@ -179,10 +174,11 @@ QUANTISED = ("quantization_method", "is_quantized", "is_loaded_in_8bit", "is_loa
 def require_plain(modules: Iterable[nn.Module]) -> None:
     """Refuse a second retrofit, and quantised weights."""
     for module in modules:
-        owners = [path for path, part in module.named_modules() if retrofitted_names(part)]
-        if owners:
+        done = next(iter(retrofitted_weights(module)), None)
+        if done is not None:
+            path = done.rpartition(".")[0]
             raise ArgumentError(
-                f"{clean(owners[0] or type(module).__name__)} is retrofitted already",
+                f"{clean(path or type(module).__name__)} is retrofitted already",
                 hint="memaudit.fold(model) first",
             )
         told = _quantised(module)

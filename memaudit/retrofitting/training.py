@@ -281,69 +281,51 @@ _COMPARISON = re.compile(r"\s*(?P<name>\w+)\s*(?P<way>[<>])\s*(?P<limit>[-+.\w]+
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
-    """A quantity that must not go below, or above, a number."""
-
-    name: str
-    way: str
-    limit: float
-
-    def passed(self, reading: Reading) -> str:
-        """The sentence when it was passed, or nothing."""
-        value = reading.value(self.name)
-        if value is None or math.isnan(value):
-            return ""
-        if not (value < self.limit if self.way == "<" else value > self.limit):
-            return ""
-        which = "below" if self.way == "<" else "above"
-        return f"{self.name} is {value:.4g}, {which} {self.limit:g}"
-
-
-@dataclass(frozen=True, slots=True)
 class StopConditions:
-    """All of them; `nonfinite` and `drift` are conditions by name."""
+    """When a run is stopped: limits as (quantity, `<` or `>`, number), `nonfinite` and `drift`."""
 
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[tuple[str, str, float], ...] = ()
     names: frozenset[str] = frozenset()
 
     def reason(self, reading: Reading, drifts: Sequence[str]) -> str:
         """Why the run should stop, or nothing."""
         if NONFINITE in self.names and not reading.finite:
-            return "a recurrent weight or its gradient is no number any more"
-        told = (limit.passed(reading) for limit in self.limits)
-        found = next((reason for reason in told if reason), "")
-        return found or (drifts[0] if DRIFT in self.names and drifts else "")
+            return _NONFINITE
+        for name, way, limit in self.limits:
+            value = reading.value(name)
+            if value is None or math.isnan(value):
+                continue
+            if value < limit if way == "<" else value > limit:
+                which = "below" if way == "<" else "above"
+                return f"{name} is {value:.4g}, {which} {limit:g}"
+        return drifts[0] if DRIFT in self.names and drifts else ""
 
 
 def stop_conditions(words: Sequence[str] | str) -> StopConditions:
-    """The conditions that the words spell."""
+    """The conditions that the words spell, such as `margin<1e-5` and `nonfinite`."""
     limits, names = [], set()
     for word in [words] if isinstance(words, str) else words:
         if word in (NONFINITE, DRIFT):
             names.add(word)
             continue
-        limits.append(_limit(word))
+        found = _COMPARISON.fullmatch(word)
+        if found is None:
+            raise ArgumentError(
+                f"stop_on has {clean(word)!r}",
+                hint=f"write margin<1e-5, or one of: {NONFINITE}, {DRIFT}",
+            )
+        if found["name"] not in QUANTITIES:
+            raise ArgumentError(
+                f"nothing called {clean(found['name'])!r} is measured",
+                hint=nearest(found["name"], QUANTITIES),
+            )
+        try:
+            limits.append((found["name"], found["way"], float(found["limit"])))
+        except ValueError:
+            raise ArgumentError(
+                f"stop_on has {clean(word)!r}", hint="behind < or > stands a number, such as 1e-5"
+            ) from None
     return StopConditions(tuple(limits), frozenset(names))
-
-
-def _limit(word: str) -> Limit:
-    found = _COMPARISON.fullmatch(word)
-    if found is None:
-        raise ArgumentError(
-            f"stop_on has {clean(word)!r}",
-            hint=f"write margin<1e-5, or one of: {NONFINITE}, {DRIFT}",
-        )
-    if found["name"] not in QUANTITIES:
-        raise ArgumentError(
-            f"nothing called {clean(found['name'])!r} is measured",
-            hint=nearest(found["name"], QUANTITIES),
-        )
-    try:
-        return Limit(found["name"], found["way"], float(found["limit"]))
-    except ValueError:
-        raise ArgumentError(
-            f"stop_on has {clean(word)!r}", hint="behind < or > stands a number, such as 1e-5"
-        ) from None
 
 
 #: The query that is asked: it takes one pass.
@@ -394,53 +376,46 @@ WINDOW = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class MonitorOptions:
     """How often what is measured, and when a run is stopped.
 
     `every` steps the weights are read, None leaves that to the trainer. The horizon takes a scan
-    of `window` lags every `horizon_every` steps; None switches it off.
+    of `window` lags every `horizon_every` steps; None switches it off. `audible` makes of the
+    model what memaudit can scan, where that is not the model itself.
     """
 
-    every: int | None
-    horizon_every: int | None
-    window: int
-    stop_on: StopConditions
-    audible: Callable[[nn.Module], Any] | None
+    every: int | None = None
+    horizon_every: int | None = 500
+    window: int = WINDOW
+    stop_on: Sequence[str] | str = (NONFINITE,)
+    audible: Callable[[nn.Module], Any] | None = None
 
-
-def make_watch(
-    *,
-    every: int | None,
-    horizon_every: int | None,
-    window: int,
-    stop_on: Sequence[str] | str,
-    audible: Callable[[nn.Module], Any] | None,
-) -> Watch:
-    """The options of a callback, checked."""
-    whole = {"every": every, "horizon_every": horizon_every, "window": window}
-    for name, value in whole.items():
-        if value is not None and (isinstance(value, bool) or value < 1):
-            raise ArgumentError(f"{name} is {value}", hint="give a whole number from 1 on")
-    return Watch(every, horizon_every, window, stop_conditions(stop_on), audible)
+    def __post_init__(self) -> None:
+        for name in ("every", "horizon_every", "window"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or value < 1):
+                raise ArgumentError(f"{name} is {value}", hint="give a whole number from 1 on")
+        stop_conditions(self.stop_on)
 
 
 class Monitor:
     """Reads the recurrent weights of one model during one run."""
 
-    def __init__(self, model: nn.Module, watch: Watch) -> None:
+    def __init__(self, model: nn.Module, options: MonitorOptions) -> None:
         self._model = model
-        self._watch = watch
+        self._options = options
+        self._stop_on = stop_conditions(options.stop_on)
         self._weights = recurrent_weights(model)
         if not self._weights:
             raise nothing_recurrent(model)
         self._drift = Drift()
-        self._silent = watch.horizon_every is None
+        self._no_horizon = options.horizon_every is None
         self._ratios: dict[str, float] = {}
         self._finite = True
 
     def due(self, step: int, every: int) -> bool:
         """Whether something is to be measured after that many steps."""
-        return step % (self._watch.every or every) == 0 or self._horizon_due(step)
+        return step % (self._options.every or every) == 0 or self._horizon_due(step)
 
     def before_step(self) -> None:
         """Look at the gradients, which the optimizer is about to use."""
@@ -455,13 +430,13 @@ class Monitor:
             ratios=self._ratios,
             margins=_by_layer([(w.layer, w.margin()) for w in self._weights], min),
             horizon=self._horizon() if first or self._horizon_due(step) else None,
-            window=self._watch.window,
+            window=self._options.window,
             finite=self._finite and all(w.finite() for w in self._weights),
         )
         alarms = self._drift.alarms(reading)
         for alarm in alarms:
             warnings.warn(f"memaudit: {alarm}", UserWarning, stacklevel=2)
-        return reading, self._watch.stop_on.reason(reading, alarms)
+        return reading, self._stop_on.reason(reading, alarms)
 
     def check_decay(self, optimizer: torch.optim.Optimizer) -> None:
         """Warn of an optimizer that decays what makes the modes."""
@@ -476,17 +451,17 @@ class Monitor:
             )
 
     def _horizon_due(self, step: int) -> bool:
-        every = self._watch.horizon_every
+        every = self._options.horizon_every
         return every is not None and step % every == 0
 
     def _horizon(self) -> float | None:
-        if self._silent:
+        if self._no_horizon:
             return None
         try:
-            watch = self._watch
-            return quick_horizon(self._model, window=watch.window, audible=watch.audible)
+            window, audible = self._options.window, self._options.audible
+            return quick_horizon(self._model, window=window, audible=audible)
         except MemauditError as error:
-            self._silent = True
+            self._no_horizon = True
             warnings.warn(
                 f"memaudit: no memory horizon is measured: {clean(error.fact)}",
                 UserWarning,
@@ -504,3 +479,50 @@ def _by_layer(
         if value is not None:
             found.setdefault(layer, []).append(value)
     return {layer: extreme(values, which) for layer, values in found.items()}
+
+
+class MonitoringCallback:
+    """What the callbacks of both trainers have in common: their options, and the run monitored."""
+
+    def __init__(
+        self,
+        *,
+        every: int | None = None,
+        horizon_every: int | None = 500,
+        window: int = WINDOW,
+        stop_on: Sequence[str] | str = (NONFINITE,),
+        audible: Callable[[nn.Module], Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self._options = MonitorOptions(every, horizon_every, window, stop_on, audible)
+        self._monitor: Monitor | None = None
+        self.stopped = ""
+
+    def _begin(self, model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+        self.stopped = ""
+        self._monitor = Monitor(model, self._options)
+        for optimizer in optimizers:
+            self._monitor.check_decay(optimizer)
+
+    def _due(self, step: int, logging_steps: float | None) -> bool:
+        every = max(int(logging_steps or 1), 1)
+        return self._monitor is not None and self._monitor.due(step, every)
+
+    def _measure(self, step: int, *, first: bool = False) -> dict[str, float]:
+        """The numbers to log; `stopped` says why the run is to end, if it is."""
+        assert self._monitor is not None
+        reading, reason = self._monitor.after_step(step, first=first)
+        if reason:
+            self.stopped = f"step {step}: {reason}"
+            warnings.warn(f"memaudit: the run is stopped at {self.stopped}", stacklevel=2)
+        return reading.logs()
+
+
+def warn_of_missing_raw_weights() -> None:
+    """Warn that a checkpoint of a retrofitted model was saved without the raw weights."""
+    warnings.warn(
+        "memaudit: the checkpoint has no raw weights of this model: they were made from the plain "
+        "ones, and the optimizer's averages may not belong to them",
+        UserWarning,
+        stacklevel=3,
+    )

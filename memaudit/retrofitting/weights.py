@@ -5,9 +5,8 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +17,6 @@ from memaudit.numerics.raw_domain import raw_domain
 from memaudit.stored_decay import DiagonalDecay
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from memaudit.reparam import AbstractReparam
     from memaudit.stored_decay import DenseDecay
 
@@ -67,8 +64,17 @@ class RetrofittedWeight(nn.Module, ABC):
         """Whether the form holds all modes of a stored weight, and holds them inside."""
 
     @abstractmethod
+    def raw_of(self, stored: Tensor) -> tuple[Tensor, ...]:
+        """The raw weights that make a stored weight, with the limits that hold them inside."""
+
     def right_inverse(self, stored: Tensor) -> tuple[Tensor, ...]:
         """The raw weights of a stored weight, which is what it begins with from then on."""
+        raw = self.raw_of(stored)
+        self.anchor = stored.detach().to(self.anchor.dtype).clone()
+        self.count = len(raw)
+        for k, value in enumerate(raw):
+            self.register_buffer(f"start{k}", value.detach().clone())
+        return raw
 
     def dtype_of(self, raw: Tensor) -> torch.dtype:
         """The stored weight's own, unless raw weights are put in that are wider than they were."""
@@ -78,14 +84,6 @@ class RetrofittedWeight(nn.Module, ABC):
     def starts(self) -> tuple[Tensor, ...]:
         """The raw weights that it began with."""
         return tuple(getattr(self, f"start{k}") for k in range(self.count))
-
-    def begin_with(self, stored: Tensor, raw: Sequence[Tensor]) -> Self:
-        """Take a stored weight and its raw ones as those that it began with."""
-        self.anchor = stored.detach().to(self.anchor.dtype).clone()
-        self.count = len(raw)
-        for k, value in enumerate(raw):
-            self.register_buffer(f"start{k}", value.detach().clone())
-        return self
 
 
 def reached(form: AbstractReparam, lam: Tensor) -> Tensor:
@@ -115,16 +113,32 @@ def at_least_single(stored: Tensor) -> torch.dtype:
     return torch.float32 if small else stored.dtype
 
 
+BEHIND = "parametrizations"
+
+
 def weight_of(owner: nn.Module, name: str) -> Any:
     """The retrofitted weight behind a name; None when there is none."""
-    behind = getattr(owner, "parametrizations", None)
+    behind = owner._modules.get(BEHIND)
     if not isinstance(behind, nn.ModuleDict) or name not in behind:
         return None
     first = next(iter(behind[name].children()), None)
     return first if isinstance(first, RetrofittedWeight) else None
 
 
-EVERYWHERE = (-math.inf, math.inf)
+def retrofitted_names(owner: nn.Module) -> tuple[str, ...]:
+    """The names of the owner's retrofitted weights."""
+    behind = owner._modules.get(BEHIND)
+    names = behind.keys() if isinstance(behind, nn.ModuleDict) else ()
+    return tuple(name for name in names if weight_of(owner, name) is not None)
+
+
+def retrofitted_weights(model: nn.Module) -> dict[str, tuple[nn.Module, str]]:
+    """The retrofitted weights of a model: plain name in its state dict → owner and own name."""
+    return {
+        f"{path}.{name}" if path else name: (owner, name)
+        for path, owner in model.named_modules()
+        for name in retrofitted_names(owner)
+    }
 
 
 class DiagonalWeight(RetrofittedWeight):
@@ -138,8 +152,7 @@ class DiagonalWeight(RetrofittedWeight):
         super().__init__(form, stored)
         self.law = decay.law
         self.part = decay.part
-        self.limits = EVERYWHERE
-        self.begin_with(stored, self._inverted(stored))
+        self.right_inverse(stored)
 
     def made(self, *raw: Tensor) -> Tensor:
         (given,) = raw
@@ -152,19 +165,15 @@ class DiagonalWeight(RetrofittedWeight):
     def reaches(self, stored: Tensor) -> bool:
         return bool(reached(self.form, self._modes(stored)).all())
 
-    def right_inverse(self, stored: Tensor) -> tuple[Tensor, ...]:
-        raw = self._inverted(stored)
-        self.begin_with(stored, raw)
-        return raw
-
     def _stored(self, numbers: Tensor) -> Tensor:
         return self.law.inverse(self.form.forward(numbers))
 
     def _modes(self, stored: Tensor) -> Tensor:
         return self.law.forward(numbers_of(widened(stored), self.part))
 
-    def _inverted(self, stored: Tensor) -> tuple[Tensor, ...]:
+    def raw_of(self, stored: Tensor) -> tuple[Tensor, ...]:
         lam, wide = self._modes(stored), widened(stored)
+        self.limits = (-math.inf, math.inf)
         raw = with_numbers(wide, self.form.inverse(lam), self.part).to(at_least_single(stored))
         if self.form.stable:
             numbers = numbers_of(raw, self.part)
@@ -249,11 +258,8 @@ def blocks(sizes: Tensor, signs: Tensor, angles: Tensor) -> Tensor:
     cosines = (paired * angles.cos()).repeat_interleave(2)
     sines = torch.stack([paired * angles.sin(), torch.zeros_like(paired)], dim=1).flatten()
     beside = torch.cat([torch.zeros_like(single), sines])[: len(single) + len(sines) - 1]
-    return torch.diag(torch.cat([single, cosines])) + _beside(beside) - _beside(beside).mT
-
-
-def _beside(values: Tensor) -> Tensor:
-    return torch.diag(values, 1)
+    above = torch.diag(beside, 1)
+    return torch.diag(torch.cat([single, cosines])) + above - above.mT
 
 
 def _length(turn: Tensor) -> Tensor:
@@ -290,7 +296,7 @@ class DenseWeight(RetrofittedWeight):
         # The owner is no part of its parametrization: a tuple is not registered.
         self._owner = (decay.owner,)
         self._ways = (decay.matrix, decay.rest, decay.joined)
-        self.begin_with(stored, self._inverted(stored))
+        self.right_inverse(stored)
 
     def made(self, *raw: Tensor) -> Tensor:
         # There is no solution of equations in half precision.
@@ -306,24 +312,16 @@ class DenseWeight(RetrofittedWeight):
     def forward(self, *raw: Tensor) -> Tensor:
         # The products of autocast, in half precision, would lead modes out.
         with torch.autocast(self.anchor.device.type, enabled=False):
-            return self._stored(*raw)
-
-    def _stored(self, *raw: Tensor) -> Tensor:
-        kept = [(one == start).all() for one, start in zip(raw, self.starts(), strict=True)]
-        # Of a GRU other weights decide too what the matrix is.
-        # It may be in another dtype than the witness was by now.
-        off = (self.matrix_of(self.anchor) - self.witness).abs()
-        kept.append((off <= self.tolerance * self.witness.abs().amax()).all())
-        return either(torch.stack(kept).all(), self.anchor, self.made(*raw))
+            kept = [(one == start).all() for one, start in zip(raw, self.starts(), strict=True)]
+            # Of a GRU other weights decide too what the matrix is.
+            # It may be in another dtype than the witness was by now.
+            off = (self.matrix_of(self.anchor) - self.witness).abs()
+            kept.append((off <= self.tolerance * self.witness.abs().amax()).all())
+            return either(torch.stack(kept).all(), self.anchor, self.made(*raw))
 
     def reaches(self, stored: Tensor) -> bool:
         found = eigen_form(self.matrix_of(stored.detach().double()))
         return bool(reached(self.form, found.sizes).all()) and found.condition < WORST_CONDITION
-
-    def right_inverse(self, stored: Tensor) -> tuple[Tensor, ...]:
-        raw = self._inverted(stored)
-        self.begin_with(stored, raw)
-        return raw
 
     def matrix_of(self, stored: Tensor) -> Tensor:
         """The matrix of a stored weight, with the other weights that the owner has now."""
@@ -332,11 +330,11 @@ class DenseWeight(RetrofittedWeight):
     def _modes(self, sizes: Tensor, angles: Tensor) -> Tensor:
         return blocks(self.form.forward(held(sizes, self.limits)), self.signs, angles)
 
-    def _inverted(self, stored: Tensor) -> tuple[Tensor, ...]:
+    def raw_of(self, stored: Tensor) -> tuple[Tensor, ...]:
         matrix = self.matrix_of(stored.detach().double())
         found, dtype = eigen_form(matrix), at_least_single(stored)
         sizes = self.form.inverse(found.sizes).to(dtype)
-        self.limits = (-torch.inf, torch.inf)
+        self.limits = (-math.inf, math.inf)
         if self.form.stable:
             apart = rounding_of_modes(found, stored.dtype)
             self.limits = raw_domain(self.form.forward, sizes, time=self.form.time, apart=apart)
@@ -350,40 +348,36 @@ class DenseWeight(RetrofittedWeight):
         return sizes, found.angles.to(dtype), turn, rest
 
 
-BEHIND = "parametrizations"
 #: Where an owner keeps plain weights that are being loaded.
 WAITING = "_memaudit_waiting"
 
 
-def keep_plain(owner: nn.Module) -> None:
-    """Give the owner its hooks, once."""
-    if not any(hook is _told for hook in owner._state_dict_hooks.values()):
-        owner.register_state_dict_post_hook(_told)
-        owner.register_load_state_dict_pre_hook(_taken)
-        owner.register_load_state_dict_post_hook(_begun)
+def _keep_state_plain(owner: nn.Module) -> None:
+    """Make the state dict of an owner that of the original format, in both directions.
+
+    A parametrized module that is saved naively comes back elsewhere with fresh recurrent weights
+    and only a warning. So the owner saves the folded weight under its plain name, and loads a
+    plain one as well as raw ones.
+    """
+    if _save_plain not in owner._state_dict_hooks.values():
+        owner.register_state_dict_post_hook(_save_plain)
+        owner.register_load_state_dict_pre_hook(_hold_plain)
+        owner.register_load_state_dict_post_hook(_load_plain)
 
 
-def forget_plain(owner: nn.Module) -> None:
-    """Take the hooks away."""
-    for key, hook in list(owner._state_dict_hooks.items()):
-        if hook is _told:
-            del owner._state_dict_hooks[key]
-    for key, wrapped in list(owner._load_state_dict_pre_hooks.items()):
-        if getattr(wrapped, "hook", wrapped) is _taken:
-            del owner._load_state_dict_pre_hooks[key]
-    for key, hook in list(owner._load_state_dict_post_hooks.items()):
-        if hook is _begun:
-            del owner._load_state_dict_post_hooks[key]
+def _remove_hooks(owner: nn.Module) -> None:
+    own = (_save_plain, _hold_plain, _load_plain)
+    for hooks in (
+        owner._state_dict_hooks,
+        owner._load_state_dict_pre_hooks,
+        owner._load_state_dict_post_hooks,
+    ):
+        for key, hook in list(hooks.items()):
+            if getattr(hook, "hook", hook) in own:
+                del hooks[key]
 
 
-def retrofitted_names(owner: nn.Module) -> tuple[str, ...]:
-    """The names of the owner's retrofitted weights."""
-    behind = owner._modules.get(BEHIND)
-    names = behind.keys() if isinstance(behind, nn.ModuleDict) else ()
-    return tuple(name for name in names if weight_of(owner, name) is not None)
-
-
-def _told(owner: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
+def _save_plain(owner: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
     """The plain weight in the place of everything behind it."""
     del metadata
     for name in retrofitted_names(owner):
@@ -396,7 +390,9 @@ def _told(owner: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -
             state[f"{prefix}{name}"] = getattr(owner, name)
 
 
-def _taken(owner: nn.Module, state: dict[str, Any], prefix: str, metadata: Any, *rest: Any) -> None:
+def _hold_plain(
+    owner: nn.Module, state: dict[str, Any], prefix: str, metadata: Any, *rest: Any
+) -> None:
     """Keep a plain weight until the others of the owner are there; the raw ones stay for now."""
     del metadata
     errors = rest[-1]
@@ -414,39 +410,27 @@ def _taken(owner: nn.Module, state: dict[str, Any], prefix: str, metadata: Any, 
             state[behind + key] = value.clone()
 
 
-def _begun(owner: nn.Module, incompatible: Any) -> None:
-    """Raw weights from the plain ones; of a GRU the biases, too, say what these are."""
+def _load_plain(owner: nn.Module, incompatible: Any) -> None:
+    """Raw weights from the plain ones; of a GRU the biases, too, decide what these are."""
     del incompatible
     for name, plain in owner.__dict__.pop(WAITING, {}).items():
-        if not _is_the_same(getattr(owner, name), plain):
-            weight, listed = weight_of(owner, name), owner.get_submodule(f"{BEHIND}.{name}")
-            _require_reached(weight, name, plain)
-            _begin_anew(weight, listed, plain)
-
-
-def _is_the_same(now: Tensor, plain: Tensor) -> bool:
-    """Whether the weight is there already: raw weights have digits that it does not tell."""
-    given = plain.to(now.device, now.dtype)
-    return now.shape == given.shape and torch.equal(now.detach(), given)
-
-
-def _require_reached(weight: RetrofittedWeight, name: str, plain: Tensor) -> None:
-    if not weight.reaches(plain.detach().to(weight.anchor.device)):
-        raise SourceError(
-            "E_WEIGHTS",
-            f"the weight {name} that is loaded has modes that {weight.told} does not reach",
-            hint="memaudit.fold(model) first, load, and retrofit again",
-            stage="retrofit",
-        )
-
-
-def _begin_anew(weight: RetrofittedWeight, listed: nn.Module, plain: Tensor) -> None:
-    anchor = weight.anchor
-    raw = weight.right_inverse(plain.detach().to(anchor.device, anchor.dtype))
-    with torch.no_grad():
-        for k, value in enumerate(raw):
+        weight, now = weight_of(owner, name), getattr(owner, name).detach()
+        given = plain.detach().to(now.device)
+        if torch.equal(
+            now, given.to(now.dtype)
+        ):  # raw weights have digits that the plain one does not have
+            continue
+        if not weight.reaches(given):
+            raise SourceError(
+                "E_WEIGHTS",
+                f"the weight {name} that is loaded has modes that {weight.told} does not reach",
+                hint="memaudit.fold(model) first, load, and retrofit again",
+                stage="retrofit",
+            )
+        behind = owner.get_submodule(f"{BEHIND}.{name}")
+        for k, value in enumerate(weight.right_inverse(given.to(weight.anchor.dtype))):
             # Another matrix may have another number of complex pairs.
-            listed.get_parameter(f"original{k}").data = value
+            behind.get_parameter(f"original{k}").data = value
 
 
 #: Where an owner keeps the order of its weights while some of them stand behind a form.
@@ -465,7 +449,7 @@ def swap(decay: DiagonalDecay | DenseDecay, form: AbstractReparam) -> Retrofitte
     if not retrofitted_names(owner):
         owner.__dict__[ORDER] = tuple(owner._parameters)
     parametrize.register_parametrization(owner, name, weight, unsafe=True)
-    keep_plain(owner)
+    _keep_state_plain(owner)
     if isinstance(owner, nn.RNNBase):
         # The class was made by torch for this owner alone.
         type(owner).__deepcopy__ = _copied  # type: ignore[attr-defined]
@@ -474,30 +458,27 @@ def swap(decay: DiagonalDecay | DenseDecay, form: AbstractReparam) -> Retrofitte
 
 def unswap(owner: nn.Module, name: str) -> None:
     """Put the weight back as a plain parameter, in its old place among the others."""
-    listed = owner.get_submodule(f"parametrizations.{name}")
-    trained = any(raw.requires_grad for raw in listed.parameters())
+    behind = owner.get_submodule(BEHIND)
+    assert isinstance(behind, nn.ModuleDict)
+    trained = any(raw.requires_grad for raw in behind[name].parameters())
     with torch.no_grad():
         value = getattr(owner, name).detach().clone()
-    _take_away(owner, name)
-    # By assignment: torch's recurrent layers take note of their weights by it.
-    setattr(owner, name, nn.Parameter(value, requires_grad=trained))
-    if not retrofitted_names(owner):
-        forget_plain(owner)
-        _reorder(owner)
-
-
-def _take_away(owner: nn.Module, name: str) -> None:
-    """Remove a parametrization from the owner alone: a copy of it has the same class."""
-    behind = owner.get_submodule("parametrizations")
-    assert isinstance(behind, nn.ModuleDict)
+    # From the owner alone: a copy of it has the same class.
     kind = type(owner)
     del behind[name]
     if len(behind):
         own = {key: value for key, value in vars(kind).items() if key != name}
         owner.__class__ = type(kind.__name__, kind.__bases__, own)  # type: ignore[assignment]
     else:
-        delattr(owner, "parametrizations")
+        delattr(owner, BEHIND)
         owner.__class__ = kind.__bases__[0]
+    # By assignment: torch's recurrent layers take note of their weights by it.
+    setattr(owner, name, nn.Parameter(value, requires_grad=trained))
+    if not retrofitted_names(owner):
+        _remove_hooks(owner)
+        own, order = owner._parameters, owner.__dict__.pop(ORDER, ())
+        for later in [*(n for n in order if n in own), *(n for n in own if n not in order)]:
+            own[later] = own.pop(later)
 
 
 def _copied(owner: nn.RNNBase, memo: dict[int, Any]) -> nn.RNNBase:
@@ -513,12 +494,3 @@ def _copied(owner: nn.RNNBase, memo: dict[int, Any]) -> nn.RNNBase:
     with torch.no_grad():
         twin._init_flat_weights()
     return twin
-
-
-def _reorder(owner: nn.Module) -> None:
-    order = owner.__dict__.pop(ORDER, ())
-    own = owner._parameters
-    names = [name for name in order if name in own] + [name for name in own if name not in order]
-    kept = OrderedDict((name, own[name]) for name in names)
-    own.clear()
-    own.update(kept)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import memaudit
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
-from memaudit.retrofitting.training import Monitor, make_watch
+from memaudit.retrofitting.training import Monitor, MonitorOptions
 from memaudit.students import DiagonalStudent, fit
 
 UPDATES, EVERY = 300, 5
@@ -50,7 +50,7 @@ def trained(target: Callable[[Tensor], Tensor] | str, seed: int) -> Run:
         model.b.fill_(0.5)
         model.c.fill_(0.5)
     told = {"every": EVERY, "horizon_every": None, "window": 64, "stop_on": (), "audible": None}
-    monitor = Monitor(model, make_watch(**told))
+    monitor = Monitor(model, MonitorOptions(**told))
     steps, margins, lowest, alarms = [], [], [], []
 
     def watch(update: int, loss: float, student: nn.Module) -> None:
