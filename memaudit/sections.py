@@ -1,8 +1,8 @@
 """What to show of a result, as plain data: no colours, no markup, no widths.
 
-A `Section` has a line for a summary, texts, tables and figures. Numbers in tables stay numbers until a
-writer prints them. A writer draws any section and knows no capability; the comparison of two reports
-pairs the rows of tables by their key columns and the series of figures by their names.
+A `Section` has a line for a summary, texts, tables and figures. Numbers in tables stay numbers until
+a writer prints them. A writer draws any section and knows no capability; the comparison of two
+reports pairs the rows of tables by their key columns and the series of figures by their names.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Band:
 class Mark:
     """A straight line across a figure, a span of x, or a circle around 0, with its label.
 
-    Exactly one of `x`, `y`, `span` and `radius` is given. `series` names the curve that it belongs to.
+    Exactly one of `x`, `y`, `span` and `radius` is given. `series` names the curve it belongs to.
     """
 
     label: str

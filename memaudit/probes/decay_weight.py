@@ -11,8 +11,7 @@ from torch import Tensor
 
 from memaudit.numerics.gradient_scale import derivative
 from memaudit.numerics.signals import seeded
-from memaudit.reparams.best import Best
-from memaudit.reparams.forms import forms
+from memaudit.reparams import Best, forms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from memaudit.gradient.result import ReparamGradient
 from memaudit.numerics.gradient_scale import derivative, gradient_scale, has_flat_stretch
-from memaudit.reparams.forms import forms
+from memaudit.reparams import forms
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,7 +21,7 @@ from memaudit.loading.filling import fill, require_finite
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.numerics.scans import selective_scan
 from memaudit.perturbable import plain_name
-from memaudit.reparams.exp import Exp
+from memaudit.reparams import Exp
 from memaudit.report import Identity, Recurrence
 from memaudit.spectrum.result import LayerSpectrum as Spectrum
 from memaudit.spectrum.result import point, spectrum

@@ -16,7 +16,7 @@ from memaudit.module_roles import roles_of
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.perturbable import plain_name
 from memaudit.report import Recurrence
-from memaudit_rnn.dynamics import RnnDynamics
+from memaudit_rnn.subject import RnnDynamics
 from memaudit_timm.patches import noise_image
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from memaudit.report import Finding
 from memaudit.reports.html_page import HtmlPage
 from memaudit.reports.markdown import Markdown
 from memaudit.reports.overview import one_line
+from memaudit.retrofitting.training import Reading
 from memaudit.testing import sample_reports
 from memaudit.testing.samples import gradients, precision, stability
-from memaudit.training.reading import Reading
 from tests.findings.spectral_evidence import modes
 from tests.handmade import LAGS, assumption, curve, of_kind, power_law, report
 

@@ -14,8 +14,8 @@ from torch.nn.utils import parametrize
 
 import memaudit
 from memaudit.contracts import DiagonalDecay, NoDecay
-from memaudit.reparams.best import Best
-from memaudit.retrofitting.swapping import swap
+from memaudit.reparams import Best
+from memaudit.retrofitting.weights import swap
 from memaudit_transformers import TransformersAdapter
 from memaudit_transformers.kinds import find_recurrences, unmatched
 from memaudit_transformers.scans import fast_scans, kernel_places

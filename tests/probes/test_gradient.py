@@ -14,12 +14,7 @@ from memaudit.numerics.gradient_scale import derivative
 from memaudit.probes.gradient import FIXED, Gradient
 from memaudit.probes.gradient_loss import synthetic_task
 from memaudit.probes.gradient_trial import DENSE, NO_RECURRENCE, UNBOUNDED
-from memaudit.reparams.best import Best
-from memaudit.reparams.clip import Clip
-from memaudit.reparams.direct import Direct
-from memaudit.reparams.exp import Exp
-from memaudit.reparams.forms import forms
-from memaudit.reparams.softplus import Softplus
+from memaudit.reparams import Best, Clip, Direct, Exp, Softplus, forms
 from memaudit.testing import check_probe
 from tests.probes.diagonal_models import DiagonalCopies, DiagonalSubject, SharedRates
 

@@ -8,7 +8,7 @@ import torch
 from memaudit.contracts import Setting
 from memaudit.errors import ArgumentError
 from memaudit.probes.gradient import Gradient
-from memaudit.reparams.exp import Exp
+from memaudit.reparams import Exp
 from tests.probes.diagonal_models import DiagonalCopies, DiagonalSubject
 
 SETTING = Setting(horizon=64)

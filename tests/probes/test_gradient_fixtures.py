@@ -14,7 +14,7 @@ from memaudit.probes.gradient import Gradient
 from memaudit.probes.gradient_loss import synthetic_task
 from memaudit.probes.gradient_trial import DENSE as UNTOLD
 from memaudit.probes.gradient_trial import GATED
-from memaudit.reparams.forms import forms
+from memaudit.reparams import forms
 
 pytestmark = pytest.mark.shared
 

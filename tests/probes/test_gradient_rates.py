@@ -13,11 +13,7 @@ import memaudit
 from memaudit.contracts import Setting
 from memaudit.probes.gradient import Gradient
 from memaudit.probes.reparam_trial import learning_rate
-from memaudit.reparams.clip import Clip
-from memaudit.reparams.direct import Direct
-from memaudit.reparams.exp import Exp
-from memaudit.reparams.forms import forms
-from memaudit.reparams.softplus import Softplus
+from memaudit.reparams import Clip, Direct, Exp, Softplus, forms
 from tests.probes.diagonal_models import DiagonalCopies, DiagonalSubject, SharedRates
 
 SETTING = Setting(horizon=64)

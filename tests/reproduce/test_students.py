@@ -12,8 +12,7 @@ from torch import nn
 import memaudit
 from examples.reproduce.students import ACTIVATIONS, DiagonalStudent, RecurrentStudent, fit, fitted
 from memaudit.errors import ArgumentError
-from memaudit.reparams.best import Best
-from memaudit.reparams.forms import forms
+from memaudit.reparams import Best, forms
 from memaudit.targets import target
 
 MODES = torch.tensor([0.9, 0.5, 0.2], dtype=torch.float64)

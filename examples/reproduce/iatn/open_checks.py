@@ -18,8 +18,7 @@ from examples.reproduce.students import DiagonalStudent, fit, fitted
 from memaudit.families.result import Crossing, FamilyReport
 from memaudit.memory.result import Curve
 from memaudit.reparam import AbstractReparam
-from memaudit.reparams.forms import forms
-from memaudit.reparams.inverse import Inverse
+from memaudit.reparams import Inverse, forms
 
 TARGET, STEPS, LAGS = "poly:1.1", 400, 512
 DTYPES = {"float64": torch.float64, "float32": torch.float32}

@@ -6,19 +6,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 _WHERE = {
-    "LightningMemauditCallback": "memaudit.training.lightning_callback",
-    "MemauditCallback": "memaudit.training.trainer_callback",
-    "RawWeights": "memaudit.training.raw_state",
-    "parameter_groups": "memaudit.training.groups",
+    "LightningMemauditCallback": "memaudit.retrofitting.lightning_callback",
+    "MemauditCallback": "memaudit.retrofitting.trainer_callback",
+    "RawWeights": "memaudit.retrofitting.record",
+    "parameter_groups": "memaudit.retrofitting.training",
 }
 
 if TYPE_CHECKING:
-    from memaudit.training.groups import parameter_groups as parameter_groups
-    from memaudit.training.lightning_callback import (
+    from memaudit.retrofitting.lightning_callback import (
         LightningMemauditCallback as LightningMemauditCallback,
     )
-    from memaudit.training.raw_state import RawWeights as RawWeights
-    from memaudit.training.trainer_callback import MemauditCallback as MemauditCallback
+    from memaudit.retrofitting.record import RawWeights as RawWeights
+    from memaudit.retrofitting.trainer_callback import MemauditCallback as MemauditCallback
+    from memaudit.retrofitting.training import parameter_groups as parameter_groups
 
 __all__ = ["LightningMemauditCallback", "MemauditCallback", "RawWeights", "parameter_groups"]
 

@@ -6,19 +6,24 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from memaudit.errors import ArgumentError
 from memaudit.loading import guard_torchvision
-from memaudit.retrofitting.raw_file import read_raw, write_raw
-from memaudit.training.groups import undecayed_recurrent
-from memaudit.training.monitor import WINDOW, Monitor, make_watch
-from memaudit.training.raw_state import is_retrofitted, read_if_it_fits
+from memaudit.retrofitting.record import load_raw_state, raw_state, read_raw, write_raw
+from memaudit.retrofitting.training import (
+    MonitoringCallback,
+    undecayed_recurrent,
+    warn_of_missing_raw_weights,
+)
+from memaudit.retrofitting.weights import retrofitted_weights
 
 guard_torchvision()  # before transformers, which imports torchvision
 
 from transformers import TrainerCallback  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from torch import nn
 
@@ -28,7 +33,7 @@ UNATTACHED = (
 )
 
 
-class MemauditCallback(TrainerCallback):
+class MemauditCallback(MonitoringCallback, TrainerCallback):
     """Watches the recurrent weights of a run, and keeps the raw ones in its checkpoints.
 
     Every `every` steps (those of logging by default) the largest gradient over weight and the
@@ -38,26 +43,8 @@ class MemauditCallback(TrainerCallback):
     ended the run. `audible` makes of the model what memaudit can scan.
     """
 
-    def __init__(
-        self,
-        *,
-        every: int | None = None,
-        horizon_every: int | None = 500,
-        window: int = WINDOW,
-        stop_on: Sequence[str] | str = ("nonfinite",),
-        audible: Callable[[nn.Module], Any] | None = None,
-    ) -> None:
-        self._watch = make_watch(
-            every=every,
-            horizon_every=horizon_every,
-            window=window,
-            stop_on=stop_on,
-            audible=audible,
-        )
-        self._trainer: Any = None
-        self._monitor: Monitor | None = None
-        self._resumed: Path | None = None
-        self.stopped = ""
+    _trainer: Any = None
+    _resumed: Path | None = None
 
     def attach(self, trainer: Any) -> MemauditCallback:
         """Log through the trainer, keep weight decay off raw weights, resume with exact ones."""
@@ -77,20 +64,17 @@ class MemauditCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Put the raw weights of a resumed checkpoint back, and take the first reading."""
-        model = kwargs["model"]
-        self.stopped = ""
         if self._trainer is None:
             warnings.warn(UNATTACHED, UserWarning, stacklevel=2)
-        self._resume(model, args, state)
-        self._monitor = Monitor(model, self._watch)
-        if kwargs.get("optimizer") is not None:
-            self._monitor.check_decay(kwargs["optimizer"])
-        self._read(state, control, first=True)
+        self._resume(kwargs["model"], args, state)
+        optimizer = kwargs.get("optimizer")
+        self._begin(kwargs["model"], () if optimizer is None else (optimizer,))
+        self._log(state, control, first=True)
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Look at the gradients after they were clipped."""
         del args, control, kwargs
-        if self._monitor is not None and self._monitor.due(state.global_step + 1, _steps(state)):
+        if self._monitor is not None and self._due(state.global_step + 1, state.logging_steps):
             self._monitor.before_step()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -98,58 +82,47 @@ class MemauditCallback(TrainerCallback):
         del args, kwargs
         if self.stopped:  # before the first step, which the Trainer takes nevertheless
             control.should_training_stop = True
-        elif self._monitor is not None and self._monitor.due(state.global_step, _steps(state)):
-            self._read(state, control)
+        elif self._due(state.global_step, state.logging_steps):
+            self._log(state, control)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Write the raw weights beside the plain ones."""
         del control
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-        if is_retrofitted(kwargs["model"]) and args.should_save and folder.is_dir():
+        if retrofitted_weights(kwargs["model"]) and args.should_save and folder.is_dir():
             write_raw(kwargs["model"], folder)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Put the raw weights of the best checkpoint back, if it was loaded."""
         del control
         best = state.best_model_checkpoint
-        if args.load_best_model_at_end and best and is_retrofitted(kwargs["model"]):
+        if args.load_best_model_at_end and best and retrofitted_weights(kwargs["model"]):
             read_raw(kwargs["model"], Path(best))
 
-    def _read(self, state: Any, control: Any, *, first: bool = False) -> None:
-        assert self._monitor is not None
-        reading, reason = self._monitor.after_step(state.global_step, first=first)
-        self._log(reading.logs(), state, control)
-        if reason:
-            self.stopped = f"step {state.global_step}: {reason}"
-            warnings.warn(f"memaudit: the run is stopped at {self.stopped}", stacklevel=2)
-            control.should_training_stop = True
-
-    def _log(self, logs: dict[str, float], state: Any, control: Any) -> None:
+    def _log(self, state: Any, control: Any, *, first: bool = False) -> None:
+        logs = self._measure(state.global_step, first=first)
         if self._trainer is None:
             state.log_history.append({**logs, "epoch": state.epoch, "step": state.global_step})
-            return
-        # To log takes back the wish to log, which would be that of the loss.
-        wanted = control.should_log
-        self._trainer.log(logs)
-        control.should_log = wanted
+        else:
+            # To log takes back the wish to log, which would be that of the loss.
+            wanted = control.should_log
+            self._trainer.log(logs)
+            control.should_log = wanted
+        if self.stopped:
+            control.should_training_stop = True
 
     def _resume(self, model: nn.Module, args: Any, state: Any) -> None:
         """Raw weights have digits, and signs, that the plain ones do not tell."""
-        if state.global_step == 0 or not is_retrofitted(model):
+        if state.global_step == 0 or not retrofitted_weights(model):
             return
         if self._resumed is not None:
             found = read_raw(model, self._resumed)
         else:
             folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-            found = read_if_it_fits(model, folder)
+            found = _read_if_it_fits(model, folder)
         self._resumed = None
         if not found:
-            warnings.warn(
-                "memaudit: the checkpoint has no raw weights of this model: they were made from "
-                "the plain ones, and the optimizer's averages may not belong to them",
-                UserWarning,
-                stacklevel=2,
-            )
+            warn_of_missing_raw_weights()
 
     def _noting(self, load: Callable[..., Any]) -> Callable[..., Any]:
         """Loading a checkpoint, with a note of where it is."""
@@ -172,5 +145,14 @@ def _without_recurrent(names: Callable[..., list[str]]) -> Callable[..., list[st
     return decayed
 
 
-def _steps(state: Any) -> int:
-    return max(int(state.logging_steps or 1), 1)
+def _read_if_it_fits(model: nn.Module, folder: Path) -> bool:
+    """Read the raw weights of a folder, if they make the weights that the model has now."""
+    here = retrofitted_weights(model).items()
+    before = {key: getattr(owner, name).detach().clone() for key, (owner, name) in here}
+    kept = raw_state(model)
+    if not read_raw(model, folder):
+        return False
+    if all(torch.equal(getattr(owner, name), before[key]) for key, (owner, name) in here):
+        return True
+    load_raw_state(model, kept)
+    return False
