@@ -37,9 +37,9 @@ class Metric:
     name stands for a word such as a number format. `value` None was not measured; it is infinite
     where it lies `beyond` how far was looked. `over` ("min" or "max") makes the number of the model
     from those of the layers. `better` is "more" or "less" where a change is good or bad; `signed`
-    numbers may be negative. `within` names the option that limits how far is looked. `holder` is
-    the query or layer that a number of the model comes from, `unknown` those that were not measured
-    and might change it.
+    numbers may be negative, `whole` ones are counts. `within` names the option that limits how far
+    is looked. `holder` is the query or layer that a number of the model comes from, `unknown` those
+    that were not measured and might change it.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Metric:
     holder: str = ""
     unknown: tuple[str, ...] = ()
     signed: bool = False
+    whole: bool = False
     within: str = ""
 
     @property

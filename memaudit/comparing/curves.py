@@ -8,7 +8,7 @@ import numpy as np
 
 from memaudit.comparing.difference import SAME, Apart, Change
 from memaudit.comparing.matching import Told, changes
-from memaudit.numerics.sight import Sight, sight
+from memaudit.memory.curve import HorizonStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,7 +77,7 @@ def apart(before: Curve, after: Curve) -> Apart | None:
 def _horizon(curve: Curve) -> int | str:
     if curve.horizon is not None:
         return curve.horizon
-    seen = sight(curve)
-    if seen is Sight.BEYOND:
+    seen = curve.horizon_status
+    if seen is HorizonStatus.BEYOND:
         return f"beyond {int(curve.lags[-1])}"
-    return "none" if seen is Sight.NONE else "hidden by the floor"
+    return "none" if seen is HorizonStatus.NONE else "hidden by the floor"
