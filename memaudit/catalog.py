@@ -8,11 +8,11 @@ from typing import Final
 BUILT_IN: Final[dict[str, dict[str, str]]] = {
     "adapters": {},  # the zoos register by entry points, like everybody else's
     "queries": {
-        "heaviside": "memaudit.queries.heaviside:Heaviside",
-        "impulse": "memaudit.queries.impulse:Impulse",
-        "reversed": "memaudit.queries.reversed_input:ReversedInput",
-        "repeat": "memaudit.queries.repeat:Repeat",
-        "context": "memaudit.queries.context:Context",
+        "heaviside": "memaudit.memory.queries:Heaviside",
+        "impulse": "memaudit.memory.queries:Impulse",
+        "reversed": "memaudit.memory.queries:ReversedInput",
+        "repeat": "memaudit.memory.queries:Repeat",
+        "context": "memaudit.memory.queries:Context",
     },
     "probes": {
         "assumptions": "memaudit.memory.probe:Assumptions",
@@ -64,7 +64,7 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
 #: kind → the abstract classes of which its plugins descend from one.
 ABSTRACT: Final[dict[str, tuple[str, ...]]] = {
     "adapters": ("memaudit.contracts.AbstractAdapter",),
-    "queries": ("memaudit.contracts.AbstractQuery", "memaudit.token_query.AbstractTokenQuery"),
+    "queries": ("memaudit.contracts.AbstractQuery", "memaudit.contracts.AbstractTokenQuery"),
     "probes": ("memaudit.contracts.AbstractProbe",),
     "reparams": ("memaudit.reparam.AbstractReparam",),
     "targets": ("memaudit.target.AbstractTarget",),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memaudit.numerics.envelope import envelope, half_lag, horizon, noise_floor
+from memaudit.memory.verdict import envelope, half_lag, noise_floor
+from memaudit.memory.verdict import horizon_lag as horizon
 
 LAGS = np.arange(200)
 EPS = 2.0**-52
