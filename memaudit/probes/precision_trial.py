@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from memaudit.loading.filling import digest_tensors
-from memaudit.memory.running import remember
+from memaudit.memory.runner import quick_curves as remember
 from memaudit.numerics.mode_pairs import reached, shift
 from memaudit.numerics.perturbation.errors import error_norm
 from memaudit.precision.result import RoundedLayer, RoundedMemory, Rounding

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from memaudit.errors import clean
-from memaudit.numerics.reach import longest_layers
+from memaudit.memory.curve import longest_layers
 from memaudit.reports import wording
 from memaudit.reports.placing import placed
 from memaudit.reports.tables import COLOURS, table

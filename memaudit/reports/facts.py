@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memaudit.errors import clean
-from memaudit.numerics.reach import longest_layers
+from memaudit.memory.curve import longest_layers
 from memaudit.precision.result import Precision
 from memaudit.recall.result import Recall
 from memaudit.reports.depth import steps

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from memaudit.memory.curve import UNREAD
+from memaudit.memory.curve import informative as telling
 from memaudit.metrics.curves import whole_holders
-from memaudit.numerics.deaf import telling
-from memaudit.numerics.reach import reach
-from memaudit.numerics.sight import UNREAD
 from memaudit.reports import wording
 
 if TYPE_CHECKING:
@@ -44,8 +43,8 @@ def headline(report: Report) -> Headline | None:
         return None
     held = whole_holders(report).get("horizon")
     query = held[0] if held is not None and held[0] in known else next(iter(known))
-    far = max(known, key=lambda name: reach(known[name])[:2])
-    if reach(known[far])[:2] == reach(known[query])[:2]:
+    far = max(known, key=lambda name: known[name].extent)
+    if known[far].extent == known[query].extent:
         return Headline(query, known[query])
     return Headline(query, known[query], far, _count(known[far]))
 

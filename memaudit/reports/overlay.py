@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.text import Text
 
-from memaudit.numerics.envelope import SIGNAL_OVER_FLOOR
+from memaudit.memory.curve import SIGNAL_OVER_FLOOR
 from memaudit.reports.curve_plot import (
     BRAILLE,
     DOTS,

@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from memaudit.findings.judge import judge
+from memaudit.memory.curve import HorizonStatus
 from memaudit.memory.result import Decay, Status
-from memaudit.numerics.sight import Sight, sight
 from memaudit.reports.terminal import Terminal
 from tests.handmade import assumption, curve, identity, of_kind, power_law, report
 
@@ -134,7 +134,7 @@ def test_nothing_else_is_called_hidden(seen):
 def test_a_loud_present_does_not_unhide_an_impulse():
     values = np.concatenate([[1e6], np.exp(-0.05 * np.arange(1, 512))])
     changes = {"lags": np.arange(512), "values": values, "median": values}
-    assert sight(in_the_floor("impulse", **changes)) is Sight.HIDDEN
+    assert in_the_floor("impulse", **changes).horizon_status is HorizonStatus.HIDDEN
 
 
 def test_a_question_mark_among_the_layers_is_explained():

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memaudit.numerics.envelope import envelope
+from memaudit.memory.verdict import envelope
 from memaudit.reports.curve_plot import floor_is_drawn
 from memaudit.reports.page.axes import below, line, pairs, powers
 from memaudit.reports.page.detail import Detail, partly

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from memaudit.errors import clean
-from memaudit.numerics.reach import longest_layers
+from memaudit.memory.curve import longest_layers
 from memaudit.reports import wording
 from memaudit.reports.page.axes import (
     axis,

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import memaudit
-from memaudit import bench
 from memaudit.audit import Interrupted
+from memaudit.memory import runner
 
 
 def interrupting(after: int):
@@ -29,7 +29,7 @@ def interrupting(after: int):
 
 
 def test_the_partial_report_has_the_probes_that_were_finished(monkeypatch) -> None:
-    monkeypatch.setattr(bench, "PASS_NUMBERS", 8000)
+    monkeypatch.setattr(runner, "PASS_NUMBERS", 8000)
     with pytest.raises(Interrupted) as caught:
         memaudit.scan(interrupting(after=2), horizon=256)
     report = caught.value.report

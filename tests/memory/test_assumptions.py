@@ -46,7 +46,7 @@ BROKEN = {
 def test_exactly_the_broken_assumptions_fail(name: str) -> None:
     subject = memaudit.wrap(MODELS[name], input_size=2)
     found = Assumptions().measure(subject, Setting())
-    failed = {item.name for item in found if item.holds is False}
+    failed = {item.name for item in found.items if item.holds is False}
     # A sum over the future also depends on where the sequence ends.
     assert failed - {"time-homogeneous"} == BROKEN[name] - {"time-homogeneous"}
     if name != "look-ahead":
@@ -56,18 +56,18 @@ def test_exactly_the_broken_assumptions_fail(name: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_rounding_breaks_no_assumption(dtype: torch.dtype) -> None:
     subject = memaudit.wrap(leaky, input_size=3, dtype=dtype)
-    assert all(item.holds for item in Assumptions().measure(subject, Setting()))
+    assert all(item.holds for item in Assumptions().measure(subject, Setting()).items)
 
 
 def test_pooled_models_leave_time_open() -> None:
     subject = memaudit.wrap(lambda u: leaky(u)[:, -1], input_size=1, pooled=True)
-    found = {item.name: item for item in Assumptions().measure(subject, Setting())}
+    found = {item.name: item for item in Assumptions().measure(subject, Setting()).items}
     assert found["causal"].holds is None
     assert found["time-homogeneous"].holds is None
     assert found["linear"].holds
 
 
 def test_every_assumption_says_what_was_compared() -> None:
-    for item in Assumptions().measure(memaudit.wrap(leaky, input_size=1), Setting()):
+    for item in Assumptions().measure(memaudit.wrap(leaky, input_size=1), Setting()).items:
         assert item.note
         assert item.residual is not None

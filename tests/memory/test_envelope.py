@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memaudit.numerics.envelope import envelope, half_lag, horizon, noise_floor
+from memaudit.memory.verdict import envelope, half_lag, horizon_lag, noise_floor
 
 LAGS = np.arange(200)
 EPS = 2.0**-52
@@ -17,12 +17,12 @@ def test_the_envelope_is_the_largest_value_still_to_come() -> None:
 
 def test_the_horizon_is_the_first_lag_below_for_good() -> None:
     values = 0.9**LAGS
-    assert horizon(LAGS, values, 1e-3) == int(np.argmax(0.9**LAGS < 1e-3))
+    assert horizon_lag(LAGS, values, 1e-3) == int(np.argmax(0.9**LAGS < 1e-3))
 
 
 def test_a_window_that_ends_in_a_dip_has_no_horizon() -> None:
     longer = np.abs(np.cos(0.05 * np.arange(97)))  # two dips before, and the end inside a third
-    assert horizon(np.arange(97), longer, 0.15) is None
+    assert horizon_lag(np.arange(97), longer, 0.15) is None
 
 
 def test_half_a_life_is_interpolated() -> None:

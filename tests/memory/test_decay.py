@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memaudit.numerics.decay import FEWEST_LAGS, classify
+from memaudit.memory.verdict import FEWEST_LAGS, classify
 
 LAGS = np.arange(512)
 EPS = 2.0**-52
