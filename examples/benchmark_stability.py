@@ -21,13 +21,11 @@ import torch
 from torch import Tensor, nn
 
 import memaudit
+from examples import exact_error as diagonal
 from memaudit.contracts import AbstractPerturbable, AbstractSubject
-from memaudit.numerics.perturbation import diagonal
-from memaudit.numerics.perturbation.balls import draw
-from memaudit.numerics.perturbation.errors import error_norm
-from memaudit.numerics.perturbation.fan_norms import fan_norms
-from memaudit.numerics.perturbation.search import Problem, ascent_errors, random_errors
 from memaudit.numerics.signals import seeded
+from memaudit.stability.moves import draw, error_norm, error_norms
+from memaudit.stability.search import Problem, ascent_errors, random_errors
 from memaudit_ssm.layers import S4D
 
 NORM, BALL = "sobolev", "spectral"
@@ -62,7 +60,7 @@ class Case:
 
         def fan(directions: Mapping[str, Tensor], sizes: Tensor) -> Tensor:
             answers = self.copies.respond_fan(self.inputs, directions, sizes)
-            return fan_norms(answers, reference, NORM, pooled=False)
+            return error_norms(answers, reference, NORM, pooled=False)
 
         weights = {name: self.copies.weights[name] for name in self.names}
         roles = {name: self.copies.roles[name] for name in self.names}

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from memaudit.comparing.matching import Told
-from memaudit.numerics.format_harm import harms
 from memaudit.precision.result import Precision
 from memaudit.recall.result import Recall
 from memaudit.report import Report
@@ -70,7 +69,7 @@ def _precision(report: Report) -> Iterator[Told]:
 
 
 def _rounded(rounding: Rounding) -> dict[str, Any]:
-    broken = harms(rounding)
+    broken = rounding.harms()
     tried = bool(rounding.layers or rounding.memory)
     margins = [m for layer in rounding.layers if (m := layer.margin_after) is not None]
     return {

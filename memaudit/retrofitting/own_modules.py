@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from memaudit.ensemble import ModuleEnsemble
 from memaudit.errors import clean
+from memaudit.gradient.decay import find_decay_weight
 from memaudit.module_roles import MODES, ROLES, layer_name, mode_sources, roles_of
 from memaudit.numerics.signals import seeded
 from memaudit.perturbable import Role
-from memaudit.probes.decay_weight import find_decay_weight
 from memaudit.stored_decay import DenseDecay, DiagonalDecay, NoDecay
 
 if TYPE_CHECKING:

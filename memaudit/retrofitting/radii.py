@@ -11,14 +11,13 @@ import torch
 from memaudit.contracts import AbstractPerturbable, Setting
 from memaudit.errors import SourceError
 from memaudit.perturbable import plain_name
-from memaudit.probes.stability_curve import Effort, GroupSearch
-from memaudit.probes.stability_trial import make_trial
+from memaudit.stability.radius import Effort, GroupSearch, make_trial
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from memaudit.contracts import AbstractSubject
-    from memaudit.probes.stability_trial import Trial
+    from memaudit.stability.radius import Trial
     from memaudit.stability.result import Radius
 
 #: Models of more numbers than these are not measured unless it is asked for.

@@ -10,8 +10,8 @@ from examples.reproduce.drawing import COLOURS, lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
 from memaudit.numerics.rounding.formats import rounded
 from memaudit.numerics.signals import seeded
-from memaudit.probes.stability import Stability
 from memaudit.report import Report
+from memaudit.stability.probe import Stability
 from memaudit.students import DiagonalStudent
 
 MODES = (0.5, 0.9, 0.99, 0.999)
