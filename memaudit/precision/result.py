@@ -307,7 +307,8 @@ class Precision(Result):
                 betas, errors, names = zip(*drawn, strict=True)
                 points = Points("number formats", np.asarray(betas), np.asarray(errors), names)
                 title = figure_title(ball, self.norm, self.where)
-                yield Figure(title, *AXES, (points,), caption="Points: number formats.")
+                x, y = AXES
+                yield Figure(title, x, y, (points,), caption="Points: number formats.")
 
 
 def _gravest(placed: list[tuple[str, Rounding]]) -> tuple[str, Rounding]:
