@@ -13,14 +13,14 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from memaudit.contracts import AbstractDynamics, AbstractPerturbable, AbstractSubject
-from memaudit.ensemble import ModuleEnsemble
 from memaudit.errors import ArgumentError, SourceError
 from memaudit.loading.digest import digest_tensors
-from memaudit.module_roles import mode_sources, roles_of
 from memaudit.report import Identity
 from memaudit.spectrum.result import LayerSpectrum as Spectrum
 from memaudit.spectrum.result import spectrum
 from memaudit.stepping import stepped_dynamics
+from memaudit.subjects.copies import Copies as ModuleEnsemble
+from memaudit.subjects.copies import mode_sources, roles_of
 
 
 class CallableSubject(AbstractSubject):

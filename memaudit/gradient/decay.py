@@ -129,8 +129,8 @@ def _one_by_one(sizes: Tensor, raw: Tensor) -> Tensor | None:
         return None
     weights = 1.0 + torch.rand(sizes.shape, generator=seeded(0), dtype=torch.float64).to(sizes)
     found = [
-        torch.autograd.grad(sizes, raw, asked, retain_graph=True, allow_unused=True)[0]
-        for asked in (torch.ones_like(sizes), weights)
+        torch.autograd.grad(sizes, raw, outer, retain_graph=True, allow_unused=True)[0]
+        for outer in (torch.ones_like(sizes), weights)
     ]
     if found[0] is None or found[1] is None:
         return None

@@ -56,7 +56,7 @@ def measured(
     """One record per recurrent layer."""
     names = [name for name, role in copies.roles.items() if role.group == "recurrent"]
     if not names:
-        return (unread(NO_RECURRENCE),)
+        return (unmeasured(NO_RECURRENCE),)
     slopes, about = gradients(copies, names, task), _about(subject)
     layers = dict.fromkeys(copies.roles[name].layer for name in names)
     return tuple(_record(copies, layer, slopes, task, _known(about, layer)) for layer in layers)
@@ -78,7 +78,7 @@ def gradients(copies: AbstractPerturbable, names: list[str], task: Task) -> dict
     }
 
 
-def unread(note: str) -> Gradient:
+def unmeasured(note: str) -> Gradient:
     """The record of a model about which nothing is known, with the reason."""
     return Gradient(
         layer=WHOLE,
@@ -118,7 +118,7 @@ def _record(
         cell=known.cell,
         current=known.form if weight is None else weight.form,
         weights=names,
-        loss=task.told,
+        loss=task.description,
         own=own,
         reparams=tuple(one.record for one in found),
         recommended="" if chosen is None else chosen.name,
@@ -199,7 +199,7 @@ class Task:
 
     inputs: Tensor
     value: Callable[[Tensor], Tensor]
-    told: str
+    description: str
 
 
 def synthetic_task(subject: AbstractSubject, setting: Setting, *, steps: int) -> Task:
@@ -288,13 +288,13 @@ class Outcome:
     """One reparameterization: its record, and what the choice among them needs beside it.
 
     `smallest` is the smallest |w| that it would have, `zeros` the raw weights that would be zero.
-    `lively` is False when weights may lose their gradient for good.
+    `has_gradient` is False when weights may lose their gradient for good.
     """
 
     record: ReparamGradient
     smallest: float
     zeros: int
-    lively: bool
+    has_gradient: bool
 
     @property
     def name(self) -> str:
@@ -318,11 +318,11 @@ def outcomes(weight: DecayWeight, gradient: Tensor) -> tuple[Outcome, ...]:
     gradient dLoss/dlam · f'(w), where dLoss/dlam = dLoss/dw / (dlam/dw) is the layer's own. Modes
     whose own dlam/dw is zero tell nothing about it and are left out.
     """
-    gradient, told = gradient.to(weight.slope), weight.slope != 0.0
-    pull, lam = gradient[told] / weight.slope[told], weight.lam[told]
+    gradient, follows = gradient.to(weight.slope), weight.slope != 0.0
+    pull, lam = gradient[follows] / weight.slope[follows], weight.lam[follows]
     found = [_outcome(_matching(weight, form), lam, pull) for form in forms(weight.time)]
     if weight.known is None:
-        found.insert(0, _as_stored(weight, gradient, told))
+        found.insert(0, _as_stored(weight, gradient, follows))
     return tuple(found)
 
 
@@ -345,27 +345,27 @@ def _outcome(form: AbstractReparam, lam: Tensor, pull: Tensor) -> Outcome:
     slopes = derivative(form.forward, w)
     scale = gradient_scale(form.forward, w, time=form.time)
     who = (form.name, form.time, form.stable, missed, not has_flat_stretch(form.forward))
-    return _told(who, form.forward, w, pull * slopes, scale)
+    return _measured_form(who, form.forward, w, pull * slopes, scale)
 
 
-def _as_stored(weight: DecayWeight, gradient: Tensor, told: Tensor) -> Outcome:
+def _as_stored(weight: DecayWeight, gradient: Tensor, follows: Tensor) -> Outcome:
     """The layer's own form where it is none that has a name: weights and gradients as they are."""
     away = 1.0 - weight.lam.abs()
-    scale = (weight.slope.abs() / away.square())[told]
+    scale = (weight.slope.abs() / away.square())[follows]
     # Of a form without a name it is tried whether far moves of all weights keep the modes.
     kept = (_decays(weight.forward(weight.w + far), weight.time).all() for far in FAR)
     who = (weight.form, weight.time, all(map(bool, kept)), 0, True)
-    return _told(who, weight.forward, weight.w, gradient, scale)
+    return _measured_form(who, weight.forward, weight.w, gradient, scale)
 
 
-def _told(
+def _measured_form(
     who: tuple[str, str, bool, int, bool],
     forward: Callable[[Tensor], Tensor],
     w: Tensor,
     gradient: Tensor,
     scale: Tensor,
 ) -> Outcome:
-    name, time, stable, missed, lively = who
+    name, time, stable, missed, has_gradient = who
     counted = w.abs() > NOTHING
     sizes, slopes = w.abs()[counted], gradient.abs()[counted]
     ratios, zeros = slopes / sizes, int((~counted).sum())
@@ -378,15 +378,20 @@ def _told(
         bound=float(scale.amax()) if len(scale) else math.inf,
         unreachable=missed,
         learning_rate=learning_rate(forward, w, gradient, time=time),
-        barred=_barred(stable=stable, lively=lively, missed=missed, zeros=zeros),
+        barred=_barred(stable=stable, has_gradient=has_gradient, missed=missed, zeros=zeros),
     )
     smallest = float(sizes.amin()) if len(sizes) else 0.0
-    return Outcome(record, smallest, zeros, lively)
+    return Outcome(record, smallest, zeros, has_gradient)
 
 
-def _barred(*, stable: bool, lively: bool, missed: int, zeros: int) -> str:
+def _barred(*, stable: bool, has_gradient: bool, missed: int, zeros: int) -> str:
     """The first reason why no training run is sent there."""
-    reasons = {"unstable": not stable, "flat": not lively, "reach": missed, "zero weight": zeros}
+    reasons = {
+        "unstable": not stable,
+        "flat": not has_gradient,
+        "reach": missed,
+        "zero weight": zeros,
+    }
     return next((reason for reason, holds in reasons.items() if holds), "")
 
 
@@ -450,23 +455,23 @@ def reasoning(
     """
     modes = len(weight.w)
     current = next((one for one in found if one.name == weight.form), None)
-    told = [*_adamw(weight, current, chosen), *([] if current is None else [_has(current)])]
+    sentences = [*_adamw(weight, current, chosen), *([] if current is None else [_has(current)])]
     if chosen is None:
         missed = ", ".join(f"{one.name} {one.record.unreachable}" for one in found if _misses(one))
-        told.append(
+        sentences.append(
             f"No stable form with a gradient everywhere reaches all {modes} modes"
             + (f" (out of reach: {missed})." if missed else ".")
         )
     else:
-        told += [
+        sentences += [
             _chosen(chosen, current, modes),
             *_passed_over(chosen, found),
             *_best(weight, found),
         ]
     safe = chosen or current
     if safe is not None:
-        told += [_rate(weight, safe), *_rest(safe, rest)]
-    return " ".join(told)
+        sentences += [_rate(weight, safe), *_rest(safe, rest)]
+    return " ".join(sentences)
 
 
 def _has(current: Outcome) -> str:
@@ -495,10 +500,10 @@ def _passed_over(chosen: Outcome, found: tuple[Outcome, ...]) -> list[str]:
         for one in found
         if one.record.stable and one.record.largest < chosen.record.largest and not _misses(one)
     ]
-    dead = " and ".join(clean(one.name) for one in smaller if not one.lively)
-    zero = " and ".join(clean(one.name) for one in smaller if one.lively and one.zeros)
-    told = [f"Less, but no gradient beyond a limit: {dead}."] if dead else []
-    return told + ([f"Less, but a raw weight of zero: {zero}."] if zero else [])
+    dead = " and ".join(clean(one.name) for one in smaller if not one.has_gradient)
+    zero = " and ".join(clean(one.name) for one in smaller if one.has_gradient and one.zeros)
+    less = [f"Less, but no gradient beyond a limit: {dead}."] if dead else []
+    return less + ([f"Less, but a raw weight of zero: {zero}."] if zero else [])
 
 
 def _best(weight: DecayWeight, found: tuple[Outcome, ...]) -> list[str]:
@@ -521,10 +526,10 @@ def _adamw(weight: DecayWeight, current: Outcome | None, chosen: Outcome | None)
     known = {name: size for name, size in sizes.items() if size}
     if not known:
         return []
-    told = ", ".join(f"{_number(size)} with {clean(name)}" for name, size in known.items())
+    each = ", ".join(f"{_number(size)} with {clean(name)}" for name, size in known.items())
     return [
         "AdamW moves every weight by about one learning rate a step, whatever the gradient: keep "
-        f"it well below the smallest |w| of the modes ({told}; {clean(weight.name)}) and below "
+        f"it well below the smallest |w| of the modes ({each}; {clean(weight.name)}) and below "
         "the stability radius."
     ]
 

@@ -77,16 +77,16 @@ class Gradient(AbstractProbe):
 
     def _layers(self, subject: AbstractSubject, setting: Setting) -> tuple[Record, ...]:
         from memaudit.devices import shortage
-        from memaudit.gradient.forms import measured, unread
+        from memaudit.gradient.forms import measured, unmeasured
 
         adapter = subject.identity.adapter
         does = "failed while gradients were taken"
         with registry.calling("adapters", adapter, does, memory=True), shortage():
             copies = subject.perturbable()
             if copies is None:
-                return (unread(FIXED),)
+                return (unmeasured(FIXED),)
             if not copies.differentiable:
-                return (unread(ROUGH),)
+                return (unmeasured(ROUGH),)
             return measured(subject, copies, self._task(subject, setting))
 
     def _task(self, subject: AbstractSubject, setting: Setting) -> Task:

@@ -42,8 +42,8 @@ Found = tuple[tuple[RoundedLayer, ...], tuple[RoundedMemory, ...]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
-    """Eigenvalues by layer and curves by query, of the weights that stood in the model."""
+class Measured:
+    """Eigenvalues by layer and curves by query, with the weights that the model had."""
 
     modes: dict[str, np.ndarray]
     curves: Mapping[str, Curve]
@@ -65,7 +65,7 @@ class PrecisionTrial:
         with torch.no_grad():
             scale, errors = self._errors(formats)
         self.tools.tick(1, len(formats) + 2)
-        before = None if self.weights.live is None else self._seen()
+        before = None if self.weights.live is None else self._measured()
         made = []
         for number, name in enumerate(formats):
             self.tools.tick(number + 2, len(formats) + 2)
@@ -73,13 +73,13 @@ class PrecisionTrial:
             error = errors[name]
             relative = error / scale if 0 < scale < math.inf else None
             found = Rounding(name, self.weights.betas(values), error, relative)
-            made.append(self._looked_at(found, values, before))
+            made.append(self._with_memory(found, values, before))
         return tuple(made)
 
-    def _looked_at(
-        self, found: Rounding, values: Mapping[str, torch.Tensor], before: Seen | None
+    def _with_memory(
+        self, found: Rounding, values: Mapping[str, torch.Tensor], before: Measured | None
     ) -> Rounding:
-        """With what happens to eigenvalues and memory while the rounded weights stand there."""
+        """The same with eigenvalues and memory of the model that has the rounded weights."""
         lost = self.weights.overflows(values)
         if lost:
             many = "1 number overflows" if lost == 1 else f"{lost} numbers overflow"
@@ -90,20 +90,20 @@ class PrecisionTrial:
         if key not in self.known:
             after = before
             if found.betas["max-abs"] > 0:
-                with standing_in(self.weights.live, values):
-                    after = self._seen()
+                with replaced_weights(self.weights.live, values):
+                    after = self._measured()
             self.known[key] = _layers(before, after), _memory(before, after)
         layers, memory = self.known[key]
         return replace(found, layers=layers, memory=memory)
 
-    def _seen(self) -> Seen:
+    def _measured(self) -> Measured:
         modes = resting_modes(self.subject)
         # A pooled model pays for every lag with a run: that is for recurrences only.
-        heard = bool(modes) or not self.subject.pooled
+        worthwhile = bool(modes) or not self.subject.pooled
         memory = self.tools.results.get("memory")
-        if not heard or memory is None:
-            return Seen(modes, {})
-        return Seen(modes, remember(self.subject, self.setting, memory))
+        if not worthwhile or memory is None:
+            return Measured(modes, {})
+        return Measured(modes, remember(self.subject, self.setting, memory))
 
     def _errors(self, formats: tuple[str, ...]) -> tuple[float, dict[str, float]]:
         """The size of the answers, and by how much every format changes them."""
@@ -142,7 +142,7 @@ class PrecisionTrial:
     ) -> float:
         if self.weights.overflows(values):
             return math.inf
-        with standing_in(self.weights.tensors, values):
+        with replaced_weights(self.weights.tensors, values):
             answers = self.subject.respond(inputs).double()
         return float(self._sizes((answers - own)[None])[0])
 
@@ -150,7 +150,7 @@ class PrecisionTrial:
         return error_norm(difference, self.norm, pooled=self.subject.pooled)
 
 
-def _layers(before: Seen, after: Seen) -> tuple[RoundedLayer, ...]:
+def _layers(before: Measured, after: Measured) -> tuple[RoundedLayer, ...]:
     return tuple(_layer(name, old, after.modes.get(name)) for name, old in before.modes.items())
 
 
@@ -161,7 +161,7 @@ def _layer(name: str, old: np.ndarray, new: np.ndarray | None) -> RoundedLayer:
     return RoundedLayer(name, margin(old), margin(new), reached(old, new), shift(old, new))
 
 
-def _memory(before: Seen, after: Seen) -> tuple[RoundedMemory, ...]:
+def _memory(before: Measured, after: Measured) -> tuple[RoundedMemory, ...]:
     return tuple(
         compared(query, old, after.curves[query])
         for query, old in before.curves.items()
@@ -175,7 +175,7 @@ def compared(query: str, old: Curve, new: Curve) -> RoundedMemory:
     apart = float(np.abs(new.values[:common] - old.values[:common]).max(initial=0.0))
     if len(old.values) == len(new.values) and apart <= max(old.floor, new.floor):
         new, apart = old, 0.0
-    # Where nothing was heard before, what is heard now is all of it.
+    # Where there was no memory before, what there is now is all of it.
     top = max(float(c.values[:common].max(initial=0.0)) for c in (old, new))
     own = float(old.values[:common].max(initial=0.0))
     return RoundedMemory(
@@ -189,6 +189,8 @@ def compared(query: str, old: Curve, new: Curve) -> RoundedMemory:
         change=min(apart / (own or top), sys.float_info.max) if apart else 0.0,
     )
 
+
+# The weights that are rounded
 
 ALL_ROUNDED = "nothing says which weights are recurrent: all of them were rounded"
 NONE_RECURRENT = "no weight of the model is recurrent"
@@ -240,14 +242,14 @@ def choose(subject: AbstractSubject, weights: str) -> RoundedWeights:
         forms = {name: "matrix" if t.ndim > 1 else "vector" for name, t in floats.items()}
         return RoundedWeights(floats, forms, None, floats, ALL_ROUNDED if floats else NO_WEIGHTS)
     roles = copies.roles
-    asked = {
+    requested = {
         name: tensor.detach()
         for name, tensor in copies.weights.items()
         if _rounds(tensor) and (weights == "all" or roles[name].group == "recurrent")
     }
-    chosen = _distinct(asked)
+    chosen = _distinct(requested)
     forms = {name: roles[name].form for name in chosen}
-    live = live_tensors(subject, chosen)
+    live = own_tensors(subject, chosen)
     note = "" if chosen and live is not None else NOT_LIVE if chosen else NONE_RECURRENT
     return RoundedWeights(chosen, forms, copies, live, note)
 
@@ -260,7 +262,7 @@ def _distinct(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """One name for every tensor, the first."""
     first: dict[object, str] = {}
     for name, tensor in tensors.items():
-        first.setdefault(place(tensor), name)
+        first.setdefault(storage_of(tensor), name)
     return {name: tensors[name] for name in first.values()}
 
 
@@ -282,7 +284,7 @@ def _move(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
 
 
 @contextmanager
-def standing_in(
+def replaced_weights(
     live: Mapping[str, torch.Tensor], values: Mapping[str, torch.Tensor]
 ) -> Iterator[None]:
     """Write `values` into the tensors of the same names; afterwards the old bits stand there.
@@ -297,11 +299,11 @@ def standing_in(
                 live[name].copy_(value)
         yield
     finally:
-        _put_back(kept)
+        _restore(kept)
 
 
-def _put_back(kept: WeightsKept) -> None:
-    """Restore the weights; an interruption on the way waits until that is done."""
+def _restore(kept: WeightsKept) -> None:
+    """Write the weights back; an interruption on the way waits until that is done."""
     try:
         kept.restore()
     except KeyboardInterrupt:
@@ -317,7 +319,7 @@ def _put_back(kept: WeightsKept) -> None:
         )
 
 
-def live_tensors(
+def own_tensors(
     subject: AbstractSubject, wanted: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor] | None:
     """The subject's own tensors behind the wanted ones, by name or else by place in memory.
@@ -325,22 +327,25 @@ def live_tensors(
     None when one of them is not among the weights of the subject.
     """
     own = {n: t for n, t in subject.weights().items() if isinstance(t, torch.Tensor)}
-    places = {place(tensor): tensor for tensor in own.values()}
+    places = {storage_of(tensor): tensor for tensor in own.values()}
     found: dict[str, torch.Tensor] = {}
     for name, tensor in wanted.items():
         same = own.get(name)
         if same is None or same.dtype != tensor.dtype or not torch.equal(same, tensor):
-            same = places.get(place(tensor))
+            same = places.get(storage_of(tensor))
         if same is None:
             return None
         found[name] = same
     return found
 
 
-def place(tensor: torch.Tensor) -> tuple[object, ...]:
+def storage_of(tensor: torch.Tensor) -> tuple[object, ...]:
     """Where a tensor lies in memory, and in which shape: tied weights lie in the same place."""
     shape = (tuple(tensor.shape), tuple(tensor.stride()))
     return (str(tensor.device), tensor.data_ptr(), tensor.dtype, *shape)
+
+
+# Eigenvalues before and after
 
 
 def resting_modes(subject: AbstractSubject) -> dict[str, np.ndarray]:
@@ -353,11 +358,9 @@ def resting_modes(subject: AbstractSubject) -> dict[str, np.ndarray]:
     for dynamics in subject.dynamics().values():
         if not found.keys() >= dynamics.blocks.keys():
             found |= _settled_modes(dynamics)
-    return {layer: modes for layer, modes in found.items() if len(modes) and _finite(modes)}
-
-
-def _finite(modes: np.ndarray) -> bool:
-    return bool((abs(modes) < float("inf")).all())
+    return {
+        layer: modes for layer, modes in found.items() if len(modes) and np.isfinite(modes).all()
+    }
 
 
 def _settled_modes(dynamics: AbstractDynamics) -> dict[str, np.ndarray]:

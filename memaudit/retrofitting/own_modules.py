@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, NoReturn
 import torch
 from torch import Tensor, nn
 
-from memaudit.ensemble import ModuleEnsemble
 from memaudit.errors import clean
 from memaudit.gradient.decay import find_decay_weight
-from memaudit.module_roles import MODES, ROLES, layer_name, mode_sources, roles_of
 from memaudit.numerics.signals import seeded
 from memaudit.perturbable import Role
 from memaudit.stored_decay import DenseDecay, DiagonalDecay, NoDecay
+from memaudit.subjects.copies import MODES, ROLES, layer_name, mode_sources, roles_of
+from memaudit.subjects.copies import Copies as ModuleEnsemble
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memaudit.ensemble import ModeSource
     from memaudit.stored_decay import StoredDecay
+    from memaudit.subjects.copies import ModeSource
 
 #: How far eigenvalues may be apart to be the same: those of a matrix lose half of the digits
 #: where they meet.

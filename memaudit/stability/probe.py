@@ -94,17 +94,17 @@ class Stability(AbstractProbe):
         from memaudit.stability.radius import GroupSearch, make_trial
 
         trial = make_trial(subject, setting, norm=self.norm, steps=self.steps, target=self.target)
-        effort, told = self._effort(setting, together=_together(trial))
+        effort, note = self._effort(setting, together=_together(trial))
         groups = sorted((g for g in listed(self.group) if trial.named(g)), key=_before(trial))
-        asked = [(group, ball) for ball in listed(self.ball) for group in groups]
-        if not asked:
+        searches = [(group, ball) for ball in listed(self.ball) for group in groups]
+        if not searches:
             raise ArgumentError(
                 f"the model has no {' or '.join(listed(self.group))} weights that can be moved",
                 hint="leave the option stability.group out",
             )
         curves = []
-        for done, (group, ball) in enumerate(asked):
-            tick = _share_of(tools.tick, done, len(asked))
+        for done, (group, ball) in enumerate(searches):
+            tick = _share_of(tools.tick, done, len(searches))
             curves.append(GroupSearch(trial, group, ball, effort, tick).curve())
         reference = "the model as it is" if self.target is None else "a target functional"
         return Record(
@@ -115,7 +115,7 @@ class Stability(AbstractProbe):
             draws=effort.draws,
             seeds=len(effort.seeds),
             execution=getattr(trial.copies, "execution", ""),
-            note="; ".join(filter(None, (told, "" if trial.named("recurrent") else UNKNOWN))),
+            note="; ".join(filter(None, (note, "" if trial.named("recurrent") else UNKNOWN))),
         )
 
     def _effort(self, setting: Setting, *, together: bool) -> tuple[Effort, str]:
@@ -140,7 +140,7 @@ class Stability(AbstractProbe):
 
 
 def _together(trial: Trial) -> bool:
-    """Whether many copies are evaluated at once; told by a trial of two."""
+    """Whether many copies are evaluated at once; two are tried."""
     names = trial.named("all")[:1]
     pair = {
         name: trial.copies.weights[name].expand(2, *trial.copies.weights[name].shape)
@@ -160,12 +160,12 @@ def _share_of(tick: Callable[[int, int], None], done: int, of: int) -> Callable[
     """The progress of one of several searches; each has many rounds, so only the first shows."""
     parts, reached = 100, 0.0
 
-    def told(now: int, total: int) -> None:
+    def advance(now: int, total: int) -> None:
         nonlocal reached
         reached = max(reached, now / max(total, 1))
         tick(parts * done + int(parts * min(reached, 0.99)), parts * of)
 
-    return told
+    return advance
 
 
 def listed(value: Any) -> tuple[Any, ...]:

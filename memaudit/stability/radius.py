@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from memaudit.contracts import AbstractPerturbable
 from memaudit.errors import SourceError
 from memaudit.numerics.signals import seeded
 from memaudit.stability.moves import error_norm, error_norms, perturbing_inputs
 from memaudit.stability.result import BOUNDARY, SIZE, PerturbationCurve, Radius
 from memaudit.stability.search import Problem, ascent_errors, random_errors
+from memaudit.subjects.copies import real_copies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from memaudit.contracts import AbstractSubject, Setting
+    from memaudit.contracts import AbstractPerturbable, AbstractSubject, Setting
 
     Target = Callable[[torch.Tensor], torch.Tensor]
 
@@ -49,7 +49,7 @@ class Trial:
         answers = self.copies.respond(self.inputs, moved)
         return error_norm(answers.double() - self.reference, self.norm, pooled=self.pooled)
 
-    def fan_errors(
+    def errors_along(
         self, directions: Mapping[str, torch.Tensor], sizes: torch.Tensor
     ) -> torch.Tensor:
         """E (S,K) of every direction at every size."""
@@ -137,6 +137,8 @@ def _answers(target: Target, inputs: torch.Tensor, like: torch.Tensor) -> torch.
     return found.double()
 
 
+# E(beta) and its radii, searched
+
 #: Moves beyond this count as out of reach.
 REACH = 64.0
 #: Up to here a mode of exactly one is on the boundary; a larger move takes an exponential so near
@@ -202,7 +204,7 @@ class GroupSearch:
 
     def _answers(self) -> Problem:
         """The error of the answers is to be large."""
-        return self._problem(self.trial.error, fan=self.trial.fan_errors)
+        return self._problem(self.trial.error, along=self.trial.errors_along)
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -213,7 +215,7 @@ class GroupSearch:
         self,
         error: Callable[..., torch.Tensor],
         *,
-        fan: Callable[..., torch.Tensor] | None = None,
+        along: Callable[..., torch.Tensor] | None = None,
     ) -> Problem:
         copies, names = self.trial.copies, self.names
         return Problem(
@@ -223,7 +225,7 @@ class GroupSearch:
             error=error,
             differentiable=copies.differentiable,
             batch=self.trial.batch(names),
-            fan=fan,
+            along=along,
         )
 
     def _random(self, betas: np.ndarray, seed: int) -> np.ndarray:
@@ -278,8 +280,10 @@ class GroupSearch:
     def _tolerance(self, found: list[np.ndarray]) -> Radius:
         effort, trial = self.effort, self.trial
         bound = (1.0 + effort.tol) * trial.start + effort.atol * trial.scale
-        told = f"E(beta) <= {1 + effort.tol:g} E(0) + {effort.atol:g} of the size of the answers"
-        return self._passed(found, bound, told)
+        criterion = (
+            f"E(beta) <= {1 + effort.tol:g} E(0) + {effort.atol:g} of the size of the answers"
+        )
+        return self._passed(found, bound, criterion)
 
     def _passed(self, found: list[np.ndarray], bound: float, criterion: str) -> Radius:
         """Where E(beta) of every seed passes a bound, looked for between the betas and beyond."""
@@ -307,7 +311,7 @@ class GroupSearch:
         return betas[order], np.maximum.accumulate(joined)
 
 
-#: Betas that are asked together: a batch of them costs little more than one.
+#: Betas that are tried together: a batch of them costs little more than one.
 TOGETHER = 24
 #: What fails at a beta so much smaller than `low` fails everywhere.
 TINY = 2.0**-40
@@ -371,6 +375,8 @@ def passing(betas: np.ndarray, errors: np.ndarray, bound: float, *, start: float
     share = math.log(bound / below) / math.log(above / below)
     return low * (high / low) ** share
 
+
+# Radii in closed form
 
 #: Moduli that agree so well are the same.
 SAME = 1e-9
@@ -491,27 +497,18 @@ DIPS, POINTS, ROUNDS = 6, 9, 10
 SMALLEST_GAMMA, GOLDEN_STEPS = 1e-6, 40
 
 
-def complex_radius(matrix: np.ndarray) -> float:
-    """The smallest complex move that puts an eigenvalue on the unit circle; 0 beyond it.
-
-    min over theta of sigma_min(e^{i theta} I - W)
-    """
-    w = np.asarray(matrix, float)
-    if _beyond(w):
-        return 0.0
-    return _lowest(lambda angles: _singular(_resolvent(w, angles))[:, -1], _angles_of(w))
-
-
 def real_radius(matrix: np.ndarray) -> float:
     """The smallest real move that puts an eigenvalue on the unit circle; 0 beyond it.
 
     1 / sup over theta of mu_R((e^{i theta} I - W)^-1), where mu_R(M) is the infimum over gamma in
     (0,1] of the second singular value of [[Re M, -gamma Im M], [Im M / gamma, Re M]].
 
-    It costs some 20 000 decompositions of twice the size: it is meant for small matrices.
+    The formula is that of Qiu et al. (Automatica 1995) for the disc; of a normal matrix it is
+    min(1 - |lam|). It costs some 20 000 decompositions of twice the size: it is meant for small
+    matrices.
     """
     w = np.asarray(matrix, float)
-    if _beyond(w):
+    if np.abs(np.linalg.eigvals(w)).max() >= 1.0:
         return 0.0
     # A real move reaches 1 and -1 by a real vector: there mu_R is the largest singular value,
     # and jumps. The open half circle between is another matter.
@@ -523,10 +520,6 @@ def real_radius(matrix: np.ndarray) -> float:
         return 1.0 / _mu(np.linalg.inv(_resolvent(w, angles)))
 
     return float(min(ends, _lowest(needed, _angles_of(w)[1:-1])))
-
-
-def _beyond(w: np.ndarray) -> bool:
-    return bool(np.abs(np.linalg.eigvals(w)).max() >= 1.0)
 
 
 def _resolvent(w: np.ndarray, angles: np.ndarray) -> np.ndarray:
@@ -584,56 +577,3 @@ def _second(m: np.ndarray, log_gamma: np.ndarray) -> np.ndarray:
     return _singular(
         np.block([[np.real(m), -gamma * np.imag(m)], [np.imag(m) / gamma, np.real(m)]])
     )[:, 1]
-
-
-class RealCopies(AbstractPerturbable):
-    """Another model, whose complex weights have a last axis of real and imaginary part.
-
-    A complex diagonal moves by the modulus of its numbers; other weights move in both parts.
-    """
-
-    def __init__(self, copies: AbstractPerturbable) -> None:
-        self._copies = copies
-        self._complex = frozenset(n for n, w in copies.weights.items() if w.is_complex())
-        self.weights = {
-            name: torch.view_as_real(weight.resolve_conj()) if weight.is_complex() else weight
-            for name, weight in copies.weights.items()
-        }
-        self.roles = {
-            name: replace(role, form="pairs")
-            if name in self._complex and role.form == "diagonal"
-            else role
-            for name, role in copies.roles.items()
-        }
-        self.differentiable = copies.differentiable
-
-    @property
-    def execution(self) -> str:
-        """How the copies are run."""
-        return getattr(self._copies, "execution", "")
-
-    def respond(self, inputs: torch.Tensor, moved: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        return self._copies.respond(inputs, self._stored(moved))
-
-    def respond_fan(
-        self,
-        inputs: torch.Tensor,
-        directions: Mapping[str, torch.Tensor],
-        sizes: torch.Tensor,
-    ) -> torch.Tensor:
-        return self._copies.respond_fan(inputs, self._stored(directions), sizes)
-
-    def modes(self, moved: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        return self._copies.modes(self._stored(moved))
-
-    def _stored(self, moved: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return {
-            name: torch.view_as_complex(value.contiguous()) if name in self._complex else value
-            for name, value in moved.items()
-        }
-
-
-def real_copies(copies: AbstractPerturbable) -> AbstractPerturbable:
-    """The model itself where no weight is complex."""
-    some = any(weight.is_complex() for weight in copies.weights.values())
-    return RealCopies(copies) if some else copies

@@ -31,7 +31,7 @@ class Problem:
 
     Every weight moves within its own ball of the same beta. `error` takes the values (K,…) of the
     moved weights and gives the errors (K,), infinite where they are not finite; copy k depends on
-    entry k alone. `batch` copies are evaluated at a time. `fan`, where there is one, gives the
+    entry k alone. `batch` copies are evaluated at a time. `along`, where there is one, gives the
     errors (S,K) of K directions at S betas: the same numbers by a shorter way.
     """
 
@@ -41,7 +41,7 @@ class Problem:
     error: Callable[[Mapping[str, torch.Tensor]], torch.Tensor]
     differentiable: bool = True
     batch: int = 64
-    fan: Callable[[Moves, torch.Tensor], torch.Tensor] | None = None
+    along: Callable[[Moves, torch.Tensor], torch.Tensor] | None = None
 
     def drawn(self, count: int, generator: torch.Generator) -> Moves:
         """Random directions (K,…) of every weight, each of size 1."""
@@ -76,12 +76,12 @@ class Problem:
                 self.error(self.moved(_rows(directions, rows), betas[rows])).double().cpu()
                 for rows in torch.arange(len(betas)).split(max(self.batch, 1))
             ]
-        return _endless(torch.cat(parts))
+        return _bounded(torch.cat(parts))
 
-    def fanned(self, directions: Moves, betas: torch.Tensor) -> torch.Tensor:
+    def errors_along(self, directions: Moves, betas: torch.Tensor) -> torch.Tensor:
         """The errors (S,K) of every direction at every beta, on the CPU and in float64."""
         count = len(next(iter(directions.values())))
-        if self.fan is None:
+        if self.along is None:
             rows = torch.arange(len(betas) * count)
             parts = [
                 self.errors(_rows(directions, some % count), betas[some // count])
@@ -92,10 +92,10 @@ class Problem:
         which = torch.arange(count).split(max(self.batch // max(len(few[0]), 1), 1))
         with torch.no_grad():
             found = [
-                torch.cat([self.fan(_rows(directions, w), b).double().cpu() for b in few])
+                torch.cat([self.along(_rows(directions, w), b).double().cpu() for b in few])
                 for w in which
             ]
-        return _endless(torch.cat(found, 1))
+        return _bounded(torch.cat(found, 1))
 
     def slopes(self, directions: Moves, betas: torch.Tensor) -> tuple[torch.Tensor, Moves]:
         """The errors (K,) and their gradients by the directions, zero where they are not finite."""
@@ -104,7 +104,7 @@ class Problem:
             for rows in torch.arange(len(betas)).split(max(self.batch // GRADIENT_SHARE, 1))
         ]
         gradients = {name: torch.cat([part[1][name] for part in parts]) for name in directions}
-        return _endless(torch.cat([part[0] for part in parts])), gradients
+        return _bounded(torch.cat([part[0] for part in parts])), gradients
 
     def _slopes(self, directions: Moves, betas: torch.Tensor) -> tuple[torch.Tensor, Moves]:
         with torch.enable_grad():
@@ -127,7 +127,7 @@ def _rows(directions: Moves, rows: torch.Tensor) -> Moves:
     return {name: way[rows.to(way.device)] for name, way in directions.items()}
 
 
-def _endless(errors: torch.Tensor) -> torch.Tensor:
+def _bounded(errors: torch.Tensor) -> torch.Tensor:
     return torch.where(torch.isfinite(errors), errors, torch.inf)
 
 
@@ -152,8 +152,8 @@ NEAR_ZERO = 0.01
 EXCHANGE_EVERY = 4
 
 
-def _silent(done: int, total: int) -> None:
-    """Nobody is told."""
+def _ignored(done: int, total: int) -> None:
+    """No progress is shown."""
 
 
 def random_errors(
@@ -161,11 +161,11 @@ def random_errors(
     betas: Sequence[float] | np.ndarray,
     draws: int,
     generator: torch.Generator,
-    tick: Tick = _silent,
+    tick: Tick = _ignored,
 ) -> np.ndarray:
     """The errors (betas, draws) of random moves that have the size beta in every weight.
 
-    A draw is one direction for all betas, so the curves are smooth. `tick` is told how many of
+    A draw is one direction for all betas, so the curves are smooth. `tick` gets how many of
     the copies are done.
     """
     sizes = torch.as_tensor(np.asarray(betas, float))
@@ -173,7 +173,7 @@ def random_errors(
     start = 0
     for directions in _groups(problem, draws, len(sizes), generator):
         stop = start + len(next(iter(directions.values())))
-        found[:, start:stop] = problem.fanned(directions, sizes)
+        found[:, start:stop] = problem.errors_along(directions, sizes)
         start = stop
         tick(start * len(sizes), draws * len(sizes))
     return found
@@ -185,7 +185,7 @@ def ascent_errors(
     starts: int,
     steps: int,
     generator: torch.Generator,
-    tick: Tick = _silent,
+    tick: Tick = _ignored,
 ) -> np.ndarray:
     """The largest errors (betas,) that climbs found; empty where there are no gradients.
 
@@ -224,7 +224,7 @@ def _beginning(
 ) -> Climb:
     """The best draws of every beta, both signs of the steepest move at rest, and a summit."""
     drawn = problem.drawn(min(SCREENED * starts, max(starts, _room(problem))), generator)
-    chosen = problem.fanned(drawn, sizes).topk(starts, dim=1).indices
+    chosen = problem.errors_along(drawn, sizes).topk(starts, dim=1).indices
     near = {name: NEAR_ZERO * way[chosen[:, 0].to(way.device)] for name, way in drawn.items()}
     steepest = problem.uphill(problem.slopes(near, sizes)[1])
     teams = {}

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from memaudit.contracts import AbstractPerturbable, Role
-from memaudit.numerics.copies import Copies
 from memaudit.perturbable import plain_name
+from memaudit.subjects.copies import Copies
 from memaudit_rnn.ensemble import RnnEnsemble, checked_copies
 from memaudit_rnn.retrofitted import made_weights
 
@@ -67,7 +67,7 @@ class _Maker:
     def __init__(self, stack: nn.Module, name: str) -> None:
         end = name.removeprefix("weight_hh")
         self._beside = (name, f"bias_ih{end}", f"bias_hh{end}")
-        self._copies = Copies(stack, _reading(name))
+        self._copies = Copies(stack, call=_reading(name))
 
     def among(self, moved: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The moved weights of a network that it is made from, by their names in the stack."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from memaudit.contracts import AbstractPerturbable, AbstractSubject
-from memaudit.ensemble import ModuleEnsemble
-from memaudit.module_roles import roles_of
+from memaudit.subjects.copies import Copies as ModuleEnsemble
+from memaudit.subjects.copies import roles_of
 from memaudit_rnn.dynamics import RnnDynamics
 from memaudit_timm.checking import checked_floats
 

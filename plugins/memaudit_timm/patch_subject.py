@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from memaudit.contracts import AbstractPerturbable, AbstractSubject, Role
-from memaudit.ensemble import ModuleEnsemble
+from memaudit.subjects.copies import Copies as ModuleEnsemble
 from memaudit_timm.checking import checked_floats
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from memaudit.contracts import Role
-from memaudit.ensemble import ModeSource, ModuleEnsemble
 from memaudit.errors import clean
 from memaudit.perturbable import plain_name
+from memaudit.subjects.copies import Copies as ModuleEnsemble
+from memaudit.subjects.copies import ModeSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -19,7 +19,6 @@ from memaudit.reparams.direct import Direct
 from memaudit.reparams.exp import Exp
 from memaudit.reparams.forms import forms
 from memaudit.reparams.softplus import Softplus
-from memaudit.testing import check_probe
 from tests.stability.diagonal_models import DiagonalCopies, DiagonalSubject, SharedRates
 
 SETTING = Setting(horizon=64)
@@ -34,7 +33,7 @@ NAMED = [pytest.param(form, id=f"{form.name}-{form.time}") for form in EVERY]
 def measured(form, **options):
     """The record of a layer with that form, at the same eigenvalues as all others."""
     copies = DiagonalCopies(form, AT[form.time], **options)
-    (record,) = Gradient().measure(DiagonalSubject(copies, named=form.name), SETTING)
+    (record,) = Gradient().measure(DiagonalSubject(copies, named=form.name), SETTING).layers
     return record
 
 
@@ -87,14 +86,14 @@ def test_the_form_of_a_layer_is_found_from_its_modes(form):
 @pytest.mark.parametrize("form", [Exp(), Softplus(), Direct(), Exp("discrete")])
 def test_complex_modes_and_a_spectrum_without_a_name_do_not_hide_the_form(form, phase):
     copies = DiagonalCopies(form, AT[form.time], phase=phase, dt=0.03)
-    (record,) = Gradient().measure(DiagonalSubject(copies), SETTING)
+    (record,) = Gradient().measure(DiagonalSubject(copies), SETTING).layers
     assert (record.current, record.reparams[0].time) == (form.name, form.time)
 
 
 def test_a_form_that_is_flat_at_most_weights_does_not_pass_for_another():
     """At w = 1 relu and exp have the same logarithmic slope, at the others relu has none."""
     lam = Exp().forward(torch.tensor([-3.0, -2.0, -1.0, 1.0]).double())
-    (record,) = Gradient().measure(DiagonalSubject(DiagonalCopies(Exp(), lam)), SETTING)
+    (record,) = Gradient().measure(DiagonalSubject(DiagonalCopies(Exp(), lam)), SETTING).layers
     assert record.current == "exp"
 
 
@@ -105,7 +104,7 @@ def test_rates_that_channels_share_are_found_beside_their_step_sizes(blocks):
     w = copies.weights["w"][None].clone().requires_grad_()
     (slope,) = torch.autograd.grad(task.value(copies.respond(task.inputs, {"w": w})[0]), w)
     exact = float((slope / w).detach().abs().max())
-    (record,) = Gradient().measure(DiagonalSubject(copies), SETTING)
+    (record,) = Gradient().measure(DiagonalSubject(copies), SETTING).layers
     told = next(one for one in record.reparams if one.name == "exp")
     assert (record.current, told.time) == ("exp", "continuous")
     assert told.largest == pytest.approx(exact, rel=1e-9)
@@ -149,7 +148,7 @@ def test_the_recommended_form_is_stable_complete_and_has_the_smallest_ratio():
 
 def test_modes_out_of_reach_are_counted_and_the_b_that_reaches_them_is_told():
     copies = DiagonalCopies(Exp(), torch.tensor([-16.0, -4.0, -0.5]).double(), dt=0.01)
-    (record,) = Gradient().measure(DiagonalSubject(copies), SETTING)
+    (record,) = Gradient().measure(DiagonalSubject(copies), SETTING).layers
     best = next(one for one in record.reparams if one.name == "best")
     assert best.unreachable == 2
     assert record.recommended != "best"
@@ -158,14 +157,14 @@ def test_modes_out_of_reach_are_counted_and_the_b_that_reaches_them_is_told():
 
 def test_a_weight_of_zero_has_no_ratio_and_is_told():
     copies = DiagonalCopies(Exp(), torch.tensor([-1.0, -2.0, -3.0]).double())
-    (record,) = Gradient().measure(DiagonalSubject(copies), SETTING)
+    (record,) = Gradient().measure(DiagonalSubject(copies), SETTING).layers
     assert "1 of 3 raw weights are zero" in record.note
     assert math.isfinite(record.own)
 
 
 def test_a_form_with_a_weight_of_zero_is_not_recommended():
     lam = torch.tensor([-1.0, -0.02, -0.01], dtype=torch.float64)  # heavytail is 0 at -1
-    (record,) = Gradient().measure(DiagonalSubject(DiagonalCopies(Softplus(), lam)), SETTING)
+    (record,) = Gradient().measure(DiagonalSubject(DiagonalCopies(Softplus(), lam)), SETTING).layers
     ratios = {one.name: one.largest for one in record.reparams}
     assert ratios["heavytail"] < ratios[record.recommended]
     assert "Less, but a raw weight of zero: exp and heavytail." in record.reasoning
@@ -181,7 +180,7 @@ def test_the_best_of_the_public_code_is_known_by_its_own_offset():
 
 def test_clipped_modes_are_left_out_and_told():
     copies = DiagonalCopies(Clip(), torch.tensor([-1.0, -0.5, 0.3]).double())
-    (record,) = Gradient().measure(DiagonalSubject(copies, named="clip"), SETTING)
+    (record,) = Gradient().measure(DiagonalSubject(copies, named="clip"), SETTING).layers
     assert record.current == "clip"
     assert "1 of 3 modes do not follow their weight" in record.note
 
@@ -198,7 +197,7 @@ class Sigmoid(Exp):
 
 def test_a_form_without_a_name_is_compared_as_it_is_stored():
     copies = DiagonalCopies(Sigmoid("discrete"), MODES)
-    (record,) = Gradient().measure(DiagonalSubject(copies, named="sigmoid"), SETTING)
+    (record,) = Gradient().measure(DiagonalSubject(copies, named="sigmoid"), SETTING).layers
     assert record.current == record.reparams[0].name == "sigmoid, as stored"
     assert record.reparams[0].largest == pytest.approx(record.own, rel=1e-9)
     exact = float(ratios(Exp("discrete")).max())
@@ -225,7 +224,7 @@ class Dense(AbstractPerturbable):
 
 
 def test_a_dense_layer_has_its_own_ratio_and_no_others():
-    (record,) = Gradient().measure(DiagonalSubject(Dense()), SETTING)
+    (record,) = Gradient().measure(DiagonalSubject(Dense()), SETTING).layers
     assert record.own is not None
     assert record.own > 0.0
     assert (record.reparams, record.recommended, record.note) == ((), "", DENSE)
@@ -233,18 +232,22 @@ def test_a_dense_layer_has_its_own_ratio_and_no_others():
 
 def test_a_gradient_that_is_not_finite_is_no_number():
     copies = DiagonalCopies(Direct("discrete"), torch.tensor([0.5, 1e30], dtype=torch.float64))
-    (record,) = Gradient().measure(DiagonalSubject(copies), SETTING)
+    (record,) = Gradient().measure(DiagonalSubject(copies), SETTING).layers
     assert (record.own, record.reparams, record.note) == (None, (), UNBOUNDED)
 
 
 @pytest.mark.parametrize(("copies", "note"), [(None, FIXED), (Dense(group="other"), NO_RECURRENCE)])
 def test_a_model_without_movable_recurrences_says_so(copies, note):
-    (record,) = Gradient().measure(DiagonalSubject(copies), SETTING)
+    (record,) = Gradient().measure(DiagonalSubject(copies), SETTING).layers
     assert (record.own, record.reparams, record.note) == (None, (), note)
 
 
-def test_the_probe_keeps_its_laws():
-    check_probe(Gradient(), DiagonalSubject(DiagonalCopies(Exp(), RATES)))
+def test_measuring_again_gives_the_same_and_leaves_the_weights():
+    copies = DiagonalCopies(Exp(), RATES)
+    before = {name: weight.clone() for name, weight in copies.weights.items()}
+    first, second = (Gradient().measure(DiagonalSubject(copies), SETTING) for _ in range(2))
+    assert first == second
+    assert all(torch.equal(copies.weights[name], weight) for name, weight in before.items())
 
 
 def test_an_audit_with_the_probe_survives_its_report_file(tmp_path):

@@ -24,10 +24,10 @@ def test_the_own_batch_and_loss_take_the_place_of_the_synthetic_ones():
     (slope,) = torch.autograd.grad(loss, w)
     exact = float((slope / w).detach().abs().max())
     probe = Gradient(batch=(u, target), loss_fn=lambda y, wanted: (y - wanted).abs().sum())
-    (record,) = probe.measure(DiagonalSubject(copies), SETTING)
+    (record,) = probe.measure(DiagonalSubject(copies), SETTING).layers
     assert record.own == pytest.approx(exact, rel=1e-12)
     assert record.loss == "the given loss on the given batch"
-    (squares,) = Gradient(batch=(u, target)).measure(DiagonalSubject(copies), SETTING)
+    (squares,) = Gradient(batch=(u, target)).measure(DiagonalSubject(copies), SETTING).layers
     assert squares.own != pytest.approx(exact)
 
 

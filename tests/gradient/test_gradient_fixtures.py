@@ -60,7 +60,7 @@ def test_the_form_of_every_layer_is_found(shared, name):
 def test_the_recommended_form_has_the_gradient_that_was_foretold(shared, name):
     """Descent in the recommended form is run by hand, through the rates of the layer itself."""
     subject = loaded(shared, name)
-    record = Gradient().measure(subject, Setting(horizon=64))[0]
+    record = Gradient().measure(subject, Setting(horizon=64)).layers[0]
     told = {one.name: one for one in record.reparams}
     copies = subject.perturbable()
     assert copies is not None
@@ -82,7 +82,7 @@ def test_the_recommended_form_has_the_gradient_that_was_foretold(shared, name):
 @pytest.mark.parametrize("name", DENSE)
 def test_layers_without_a_weight_per_mode_have_their_own_ratio_alone(shared, name):
     subject = loaded(shared, name)
-    for record in Gradient().measure(subject, Setting(horizon=64)):
+    for record in Gradient().measure(subject, Setting(horizon=64)).layers:
         assert record.reparams == ()
         assert record.own is not None
         assert record.own > 0.0
@@ -90,14 +90,14 @@ def test_layers_without_a_weight_per_mode_have_their_own_ratio_alone(shared, nam
 
 
 def test_gates_that_follow_the_data_are_compared_with_no_other_form(shared):
-    for record in Gradient().measure(loaded(shared, "xlstm_hf/small"), Setting(horizon=64)):
+    for record in Gradient().measure(loaded(shared, "xlstm_hf/small"), Setting(horizon=64)).layers:
         assert (record.current, record.reparams, record.note) == ("sigmoid", (), GATED)
         assert record.own is not None
 
 
 @pytest.mark.parametrize(("name", "cell"), [("gru_uni", "GRU"), ("lstm_uni", "LSTM")])
 def test_recurrent_networks_have_the_ratio_of_their_weights(shared, name, cell):
-    records = Gradient().measure(loaded(shared, f"torch_rnn/{name}"), Setting(horizon=64))
+    records = Gradient().measure(loaded(shared, f"torch_rnn/{name}"), Setting(horizon=64)).layers
     assert {record.cell for record in records} == {cell}
     for record in records:
         (weight,) = record.weights

@@ -29,7 +29,7 @@ def doubles(*values):
 
 
 def measured(copies):
-    (record,) = Gradient().measure(DiagonalSubject(copies), SETTING)
+    (record,) = Gradient().measure(DiagonalSubject(copies), SETTING).layers
     return record
 
 
@@ -73,7 +73,7 @@ def test_one_step_at_the_safe_rate_keeps_the_modes_of_weights_of_zero(w):
     model, draw = Eigenvalues(w, (50.0, 0.01)), torch.Generator().manual_seed(0)
     u, y = torch.randn(2, 3, 40, 1, generator=draw, dtype=torch.float64)
     (slope,) = torch.autograd.grad((model(u) - y).square().mean(), model.w)
-    (record,) = Gradient(batch=(u, y)).measure(memaudit.wrap(model, input_size=1), SETTING)
+    (record,) = Gradient(batch=(u, y)).measure(memaudit.wrap(model, input_size=1), SETTING).layers
     rate = told(record, "direct").learning_rate
     lam = model.w.detach()
     assert float((lam - 0.999 * rate * slope).abs().max()) < 1.0

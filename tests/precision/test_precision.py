@@ -15,6 +15,7 @@ from memaudit.errors import ArgumentError
 from memaudit.loading.digest import digest_tensors
 from memaudit.numerics.rounding import FORMATS
 from memaudit.numerics.signals import seeded
+from memaudit.precision import rounding
 from memaudit.precision.probe import Precision
 from memaudit.precision.rounding import (
     ALL_ROUNDED,
@@ -24,10 +25,11 @@ from memaudit.precision.rounding import (
     RoundedWeights,
 )
 from memaudit.report import Report
-from tests.handmade import curve, identity
+from tests.handmade import curve, identity, report
 from tests.precision.rounded_models import Averaging, Diagonal, Mute, Saturating
 
 SHORT = Setting(horizon=64)
+AFTER_MEMORY = Tools(lambda *_: None, {"memory": report(curve("impulse"))["memory"]})
 
 
 class Unnamed(Mute):
@@ -45,7 +47,7 @@ def looked_at(module, **options):
     """The roundings by format, without memory functions."""
     subject = memaudit.wrap(module, input_size=1)
     found = Precision(**options).measure(subject, SHORT)
-    return {rounding.format: rounding for rounding in found.roundings}
+    return {one.format: one for one in found.roundings}
 
 
 def test_0_999_in_bf16_reaches_the_boundary_and_0_99_does_not():
@@ -154,28 +156,28 @@ def test_a_mode_on_the_boundary_does_not_decay_any_more():
     assert (memory.kind_before, memory.kind_after) == ("exponential", "persistent")
 
 
-def test_equal_roundings_are_measured_once_and_unmoved_weights_not_again():
+def test_equal_roundings_are_measured_once_and_unmoved_weights_not_again(monkeypatch):
     asked: list[float] = []
 
-    def remember(subject):
+    def remember(subject, *_):
         asked.append(float(subject.weights()["lam"][0]))
         return {"impulse": curve("impulse")}
 
-    tools = Tools(lambda *_: None, remember)
+    monkeypatch.setattr(rounding, "remember", remember)
     formats = ("fp32", "bf16", "int8", "int8-row")
-    found = Precision(formats=formats).measure_with(wrapped(0.5, 0.999), SHORT, tools)
+    found = Precision(formats=formats).measure(wrapped(0.5, 0.999), SHORT, AFTER_MEMORY)
     assert asked[0] == 0.5
     assert len(asked) == 4  # before, fp32, bf16, and int8 for both
-    one = Precision(formats=("int8", "int8-row")).measure_with(wrapped(0.5), SHORT, tools)
+    one = Precision(formats=("int8", "int8-row")).measure(wrapped(0.5), SHORT, AFTER_MEMORY)
     assert len(asked) == 5
-    assert all(rounding.memory[0].change == 0.0 for rounding in one.roundings)
+    assert all(made.memory[0].change == 0.0 for made in one.roundings)
     assert len(found.roundings) == 4
 
 
-def test_a_change_below_the_floor_is_none():
+def test_a_change_below_the_floor_is_none(monkeypatch):
     noisy = [curve("impulse", floor=1e-3), curve("impulse", horizon=150, floor=1e-3)]
-    tools = Tools(lambda *_: None, lambda _: {"impulse": noisy.pop(0)})
-    found = Precision(formats="bf16").measure_with(wrapped(0.3), SHORT, tools)
+    monkeypatch.setattr(rounding, "remember", lambda *_: {"impulse": noisy.pop(0)})
+    found = Precision(formats="bf16").measure(wrapped(0.3), SHORT, AFTER_MEMORY)
     (memory,) = found.roundings[0].memory
     assert memory.change == 0.0
     assert memory.horizon_after == memory.horizon_before == 139
@@ -235,12 +237,12 @@ def test_a_cell_that_never_rests_has_no_margin():
     assert looked_at(Saturating(-1.5), formats="bf16")["bf16"].layers == ()
 
 
-def test_a_pooled_model_without_recurrences_is_not_asked_for_its_memory():
+def test_the_memory_of_a_pooled_model_without_recurrences_is_not_measured(monkeypatch):
     asked = []
-    tools = Tools(lambda *_: None, lambda s: asked.append(s) or {})
+    monkeypatch.setattr(rounding, "remember", lambda *found: asked.append(found) or {})
     for pooled in (True, False):
         made = memaudit.wrap(Averaging(pooled=pooled), input_size=1, pooled=pooled)
-        Precision(formats="bf16", weights="all").measure_with(made, SHORT, tools)
+        Precision(formats="bf16", weights="all").measure(made, SHORT, AFTER_MEMORY)
         assert bool(asked) is not pooled
 
 

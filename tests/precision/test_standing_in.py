@@ -11,7 +11,7 @@ from torch import nn
 import memaudit
 from memaudit.errors import MachineError
 from memaudit.loading.digest import digest_tensors
-from memaudit.precision.rounding import live_tensors, standing_in
+from memaudit.precision.rounding import own_tensors, replaced_weights
 
 
 def bits(tensor: torch.Tensor) -> str:
@@ -21,14 +21,14 @@ def bits(tensor: torch.Tensor) -> str:
 def test_the_values_stand_there_and_the_old_bits_afterwards():
     kept = torch.tensor([1.0, -0.0, math.nan, 5e-324], dtype=torch.float64)
     before = bits(kept)
-    with standing_in({"a": kept}, {"a": torch.zeros(4, dtype=torch.float64)}):
+    with replaced_weights({"a": kept}, {"a": torch.zeros(4, dtype=torch.float64)}):
         assert kept.tolist() == [0.0] * 4
     assert bits(kept) == before
 
 
 def test_a_parameter_is_written_without_a_trace_for_gradients():
     weight = nn.Parameter(torch.ones(2))
-    with standing_in({"w": weight}, {"w": torch.zeros(2)}):
+    with replaced_weights({"w": weight}, {"w": torch.zeros(2)}):
         assert weight.tolist() == [0.0, 0.0]
     assert weight.tolist() == [1.0, 1.0]
     assert weight.requires_grad
@@ -38,7 +38,7 @@ def test_a_parameter_is_written_without_a_trace_for_gradients():
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_whatever_happens_inside_the_weights_come_back(error):
     kept = torch.ones(3)
-    with pytest.raises(error), standing_in({"a": kept}, {"a": torch.zeros(3)}):
+    with pytest.raises(error), replaced_weights({"a": kept}, {"a": torch.zeros(3)}):
         raise error
     assert kept.tolist() == [1.0] * 3
 
@@ -46,23 +46,23 @@ def test_whatever_happens_inside_the_weights_come_back(error):
 def test_a_value_of_another_shape_changes_nothing():
     kept = {"a": torch.ones(3), "b": torch.ones(2)}
     wrong = {"a": torch.zeros(3), "b": torch.zeros(5)}
-    with pytest.raises(RuntimeError), standing_in(kept, wrong):
+    with pytest.raises(RuntimeError), replaced_weights(kept, wrong):
         pass
     assert kept["a"].tolist() == [1.0] * 3
 
 
 def test_weights_that_cannot_be_put_back_are_an_error():
     kept = {"a": torch.ones(3)}
-    with pytest.raises(MachineError, match="E_WEIGHTS"), standing_in(kept, {}):
+    with pytest.raises(MachineError, match="E_WEIGHTS"), replaced_weights(kept, {}):
         kept["a"] = torch.zeros(4)
 
 
 def test_tensors_are_found_by_name_else_by_place():
     layer = nn.Linear(2, 2)
     subject = memaudit.wrap(layer, input_size=2)
-    found = live_tensors(subject, {"weight": layer.weight.detach(), "b": layer.bias.detach()})
+    found = own_tensors(subject, {"weight": layer.weight.detach(), "b": layer.bias.detach()})
     assert found is not None
     assert found["weight"].data_ptr() == layer.weight.data_ptr()
     assert found["b"].data_ptr() == layer.bias.data_ptr()
-    assert live_tensors(subject, {"c": torch.ones(2)}) is None
-    assert live_tensors(subject, {"weight": torch.ones(2, 2)}) is None
+    assert own_tensors(subject, {"c": torch.ones(2)}) is None
+    assert own_tensors(subject, {"weight": torch.ones(2, 2)}) is None

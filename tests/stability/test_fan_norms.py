@@ -1,4 +1,4 @@
-"""The errors of a fan are the norms of its differences, however they are cut."""
+"""Errors along directions are the norms of their differences, however they are cut."""
 
 from __future__ import annotations
 

@@ -186,10 +186,10 @@ def test_an_error_that_explodes_is_infinite_and_spoils_no_other_beta():
         assert found[2] == math.inf
 
 
-def with_fan(problem: Problem, seen: list[tuple[int, int]]) -> Problem:
-    """The same problem with a fan, which notes how many sizes and directions it is asked for."""
+def with_shortcut(problem: Problem, seen: list[tuple[int, int]]) -> Problem:
+    """The same problem with a shortcut, which notes how many sizes and directions it gets."""
 
-    def fan(directions, sizes):
+    def along(directions, sizes):
         counts = len(sizes), len(next(iter(directions.values())))
         seen.append(counts)
         spread = {
@@ -199,13 +199,13 @@ def with_fan(problem: Problem, seen: list[tuple[int, int]]) -> Problem:
         found = problem.error({name: value.flatten(0, 1) for name, value in spread.items()})
         return found.unflatten(0, counts)
 
-    return dataclasses.replace(problem, fan=fan)
+    return dataclasses.replace(problem, along=along)
 
 
 @pytest.mark.parametrize("batch", [1, 7, 64, 10_000])
-def test_a_fan_gives_the_same_errors_of_the_same_draws(batch):
+def test_a_shortcut_gives_the_same_errors_of_the_same_draws(batch):
     plain = dataclasses.replace(rnn_problem(4, ball="spectral"), batch=batch)
-    quick = with_fan(plain, [])
+    quick = with_shortcut(plain, [])
     first, again = seeded(0), seeded(0)
     for _ in range(2):
         drawn = random_errors(plain, BETAS[:5], 70, first)
@@ -219,18 +219,18 @@ def test_a_fan_gives_the_same_errors_of_the_same_draws(batch):
     ("batch", "asked"),
     [(100, {(5, 20), (5, 12)}), (11, {(5, 2)}), (5, {(5, 1)}), (2, {(2, 1), (1, 1)})],
 )
-def test_a_fan_is_split_so_that_it_stays_within_the_batch(batch, asked):
+def test_a_shortcut_is_split_so_that_it_stays_within_the_batch(batch, asked):
     seen = []
-    problem = with_fan(diagonal_problem(3, impulse(5)), seen)
+    problem = with_shortcut(diagonal_problem(3, impulse(5)), seen)
     random_errors(dataclasses.replace(problem, batch=batch), BETAS[:5], 32, seeded(0))
     assert set(seen) == asked
     assert sum(sizes * directions for sizes, directions in seen) == 5 * 32
 
 
-def test_a_fan_that_is_not_finite_is_infinite():
+def test_a_shortcut_that_is_not_finite_is_infinite():
     problem = diagonal_problem(3, impulse(5))
     lost = dataclasses.replace(
-        problem, fan=lambda ways, sizes: torch.full((len(sizes), len(ways["lam"])), math.nan)
+        problem, along=lambda ways, sizes: torch.full((len(sizes), len(ways["lam"])), math.nan)
     )
     found = random_errors(lost, [0.1, 0.2], 3, seeded(0))
     assert (found == math.inf).all()

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from memaudit.contracts import AbstractPerturbable, AbstractSubject, Role
-from memaudit.ensemble import ModeSource, ModuleEnsemble
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.perturbable import plain_name
 from memaudit.spectrum.result import point, spectrum
+from memaudit.subjects.copies import Copies as ModuleEnsemble
+from memaudit.subjects.copies import ModeSource
 from memaudit_ssm.hosts.scans import CELL
 from memaudit_ssm.layers.stored import told_form
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from memaudit.contracts import Role
-from memaudit.ensemble import ModeSource, ModuleEnsemble
 from memaudit.perturbable import plain_name
+from memaudit.subjects.copies import Copies as ModuleEnsemble
+from memaudit.subjects.copies import ModeSource
 from memaudit_ssm.layers.core import Core
 
 if TYPE_CHECKING:
