@@ -11,8 +11,7 @@ import torch
 
 from examples.exact_error import direct_error, driven
 from memaudit.perturbable import Role
-from memaudit.stability import moves as balls
-from memaudit.stability import search
+from memaudit.stability import moves, search
 from memaudit.stability.search import Problem, ascent_errors, random_errors
 from tests.stability.moving_systems import (
     BETAS,
@@ -34,7 +33,7 @@ def linear_problem(ball: str, *, form: str = "matrix", batch: int = 64) -> tuple
     """|<G, move>| for a matrix G: E(beta) is beta times the dual norm of G."""
     slope = torch.randn(4, 3, generator=seeded(0), dtype=torch.float64)
     weight = torch.randn(4, 3, generator=seeded(1), dtype=torch.float64)
-    dual = float((slope * balls.steepest(slope[None], form, ball)[0]).sum())
+    dual = float((slope * moves.steepest(slope[None], form, ball)[0]).sum())
     return Problem(
         {"w": weight},
         {"w": Role("recurrent", form)},
@@ -44,7 +43,7 @@ def linear_problem(ball: str, *, form: str = "matrix", batch: int = 64) -> tuple
     ), dual
 
 
-@pytest.mark.parametrize("ball", balls.BALLS)
+@pytest.mark.parametrize("ball", moves.BALLS)
 @pytest.mark.parametrize("form", ["matrix", "diagonal", "vector"])
 def test_a_linear_error_is_climbed_to_its_dual_norm(ball, form):
     problem, dual = linear_problem(ball, form=form)
@@ -52,7 +51,7 @@ def test_a_linear_error_is_climbed_to_its_dual_norm(ball, form):
     np.testing.assert_allclose(found, dual * np.array([0.1, 1.0, 10.0]), rtol=1e-9)
 
 
-@pytest.mark.parametrize("ball", balls.BALLS)
+@pytest.mark.parametrize("ball", moves.BALLS)
 def test_random_errors_of_a_linear_error_are_below_the_dual_norm_and_grow_with_beta(ball):
     problem, dual = linear_problem(ball)
     found = random_errors(problem, [0.1, 1.0], 40, seeded(0))
@@ -110,7 +109,7 @@ def test_climbs_come_within_a_percent_where_modes_are_flat_on_the_wrong_side():
     assert (found >= 0.99 * exact).all()
 
 
-@pytest.mark.parametrize("ball", balls.BALLS)
+@pytest.mark.parametrize("ball", moves.BALLS)
 @pytest.mark.parametrize("m", [8, 16])
 def test_climbs_are_never_below_random_draws_on_a_diagonal_system(ball, m):
     problem = diagonal_problem(m, heaviside(40), ball=ball)
@@ -119,7 +118,7 @@ def test_climbs_are_never_below_random_draws_on_a_diagonal_system(ball, m):
     assert (ascent_errors(problem, betas, STARTS, STEPS, seeded(0)) >= drawn).all()
 
 
-@pytest.mark.parametrize("ball", balls.BALLS)
+@pytest.mark.parametrize("ball", moves.BALLS)
 @pytest.mark.parametrize("hidden", [4, 8])
 def test_climbs_are_never_below_random_draws_on_a_tiny_rnn(ball, hidden):
     problem = rnn_problem(hidden, ball=ball)
@@ -135,7 +134,7 @@ def test_no_climb_leaves_its_ball():
 
     def watched(moved):
         for name, value in moved.items():
-            sizes = balls.size(
+            sizes = moves.size(
                 value.detach() - problem.weights[name], problem.roles[name].form, "spectral"
             )
             largest[name] = max(largest[name], float(sizes.max()))
