@@ -1,6 +1,6 @@
 """Time E(beta) by batched copies against the plain loop, and hold ascent against random draws.
 
-python examples/benchmark_stability.py [--repeat 3] [--draws 30] [--fixture FOLDER] [--quick]
+python -m examples.benchmark_stability [--repeat 3] [--draws 30] [--fixture FOLDER] [--quick]
 
 The plain loop copies the model, moves its recurrent weights and runs it, once per draw. All times
 come from one run, taking turns, the best of several; only their ratios mean something.

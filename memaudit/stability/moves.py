@@ -64,28 +64,6 @@ def draw(
     return found.reshape(count, *shape).to(device=device, dtype=dtype)
 
 
-def project(delta: torch.Tensor, form: str, ball: str, beta: float | torch.Tensor) -> torch.Tensor:
-    """The nearest moves of size `beta` at most, in the Euclidean sense; `beta` may be (K,)."""
-    geometry = _geometry(delta.shape[1:], form, ball)
-    wide = _wide(delta)
-    limit = torch.as_tensor(beta, dtype=wide.dtype, device=wide.device).expand(len(delta))[:, None]
-    if geometry == "operator":
-        left, values, right = torch.linalg.svd(_matrices(wide), full_matrices=False)
-        found = (left * torch.minimum(values, limit).unsqueeze(1)) @ right
-    else:
-        flat = wide.flatten(1)
-        if geometry == "box":
-            found = torch.maximum(torch.minimum(flat, limit), -limit)
-        elif geometry == "discs":
-            far = torch.linalg.vector_norm(_pairs(flat), dim=2, keepdim=True)
-            tiny = torch.finfo(wide.dtype).tiny
-            found = _pairs(flat) * (limit.unsqueeze(2) / far.clamp_min(tiny)).clamp_max(1.0)
-        else:
-            length = _size_of_flat(flat, geometry)[:, None]
-            found = flat * (limit / length.clamp_min(torch.finfo(wide.dtype).tiny)).clamp_max(1.0)
-    return found.reshape(delta.shape).to(delta.dtype)
-
-
 def steepest(gradient: torch.Tensor, form: str, ball: str) -> torch.Tensor:
     """The moves of size 1 with the largest inner product with `gradient`.
 

@@ -1,4 +1,4 @@
-"""Moves of weights: sizes, draws, projections, steepest ones; norms of errors; the inputs."""
+"""Moves of weights: sizes, draws, steepest ones; norms of errors; the inputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from memaudit.stability.moves import (
     error_norm,
     error_norms,
     perturbing_inputs,
-    project,
     size,
     steepest,
 )
@@ -107,37 +106,6 @@ def test_draws_have_no_preferred_sign():
 
 
 @pytest.mark.parametrize(("form", "ball"), EVERY)
-def test_a_projection_is_inside_and_leaves_alone_what_is_inside(form, ball):
-    delta = gaussian(6, *FORMS[form])
-    beta = moves.size(delta, form, ball).median()
-    found = moves.project(delta, form, ball, float(beta))
-    assert (moves.size(found, form, ball) <= beta * (1 + 1e-12)).all()
-    inside = moves.size(delta, form, ball) <= beta
-    assert inside.any()
-    torch.testing.assert_close(found[inside], delta[inside])
-
-
-@pytest.mark.parametrize(("form", "ball"), EVERY)
-def test_no_drawn_move_is_nearer_than_the_projection(form, ball):
-    delta = 3.0 * gaussian(1, *FORMS[form], seed=2)
-    found = moves.project(delta, form, ball, 0.5)
-    others = 0.5 * moves.draw(FORMS[form], form, ball, 500, seeded(5))
-    # The variational inequality of a projection onto a convex set.
-    products = ((others - found) * (delta - found)).flatten(1).sum(1)
-    assert (products <= 1e-9).all()
-
-
-def test_every_copy_has_a_ball_of_its_own():
-    delta = gaussian(3, 4, 4)
-    beta = torch.tensor([0.1, 1.0, 100.0], dtype=torch.float64)
-    for ball in moves.BALLS:
-        found = moves.project(delta, "matrix", ball, beta)
-        for k in range(3):
-            alone = moves.project(delta[k : k + 1], "matrix", ball, float(beta[k]))
-            torch.testing.assert_close(found[k : k + 1], alone)
-
-
-@pytest.mark.parametrize(("form", "ball"), EVERY)
 @pytest.mark.parametrize("scale", [1.0, 1e200, 1e-200])
 def test_the_steepest_move_beats_every_drawn_one(form, ball, scale):
     gradient = gaussian(1, *FORMS[form], seed=7)
@@ -169,7 +137,6 @@ def test_half_precision_is_measured_in_float32(dtype):
     delta = gaussian(2, 3, 3).to(dtype)
     assert moves.size(delta, "matrix", "spectral").dtype == torch.float32
     assert moves.steepest(delta, "matrix", "spectral").dtype == dtype
-    assert moves.project(delta, "matrix", "spectral", 0.1).dtype == dtype
 
 
 def test_an_unknown_ball_is_named_with_its_neighbours():
@@ -201,12 +168,6 @@ def test_draws_touch_the_rim_in_all_directions() -> None:
     assert modulus(drawn).amax(1).tolist() == pytest.approx([1.0] * 400)
     assert modulus(drawn[::2]).flatten().tolist() == pytest.approx([1.0] * 1000)
     assert drawn.mean((0, 1)).abs().max() < 0.05
-
-
-def test_a_projection_keeps_the_angles() -> None:
-    move = torch.tensor([[[3.0, 4.0], [0.3, 0.4]]], dtype=DOUBLE)
-    found = project(move, "pairs", "spectral", 1.0)
-    torch.testing.assert_close(found, torch.tensor([[[0.6, 0.8], [0.3, 0.4]]], dtype=DOUBLE))
 
 
 def test_the_steepest_move_has_the_largest_inner_product() -> None:
