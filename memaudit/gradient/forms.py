@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     Loss = Callable[[Tensor, Any], Tensor]
 
 
+# One record a layer
+
 #: What a layer is called whose weights belong to the model as a whole.
 WHOLE = "model"
 DENSE = "no raw weight stands for one mode each: other forms need an eigenvalue form of the layer"
@@ -187,6 +189,8 @@ def _known(about: Mapping[str, _About], layer: str) -> _About:
     return next(iter(about.values())) if not layer and len(about) == 1 else _About()
 
 
+# The loss
+
 #: The memory of the synthetic target is (t + 1) to the power of minus this: StableSSM, Fig. 3.
 EXPONENT = 1.1
 SYNTHETIC = f"mean square against the inputs remembered as (t+1)^-{EXPONENT}"
@@ -273,6 +277,8 @@ def _scalar(value: Any) -> Tensor:
     return value.reshape(()).double()
 
 
+# Every reparameterization
+
 #: A raw weight below this is zero up to rounding, and a gradient beside it has no ratio.
 NOTHING = 1e-12
 #: Moves after which a stable form still has stable modes.
@@ -340,35 +346,61 @@ def _matching(weight: DecayWeight, form: AbstractReparam) -> AbstractReparam:
 
 def _outcome(form: AbstractReparam, lam: Tensor, pull: Tensor) -> Outcome:
     reached = form.contains(lam)
-    lam, pull, missed = lam[reached], pull[reached], int((~reached).sum())
-    w = form.inverse(lam)
-    slopes = derivative(form.forward, w)
-    scale = gradient_scale(form.forward, w, time=form.time)
-    who = (form.name, form.time, form.stable, missed, not has_flat_stretch(form.forward))
-    return _measured_form(who, form.forward, w, pull * slopes, scale)
+    w = form.inverse(lam[reached])
+    return _compared(
+        form.name,
+        form.time,
+        form.forward,
+        w,
+        gradient=pull[reached] * derivative(form.forward, w),
+        scale=gradient_scale(form.forward, w, time=form.time),
+        stable=form.stable,
+        unreachable=int((~reached).sum()),
+        has_gradient=not has_flat_stretch(form.forward),
+    )
 
 
 def _as_stored(weight: DecayWeight, gradient: Tensor, follows: Tensor) -> Outcome:
     """The layer's own form where it is none that has a name: weights and gradients as they are."""
     away = 1.0 - weight.lam.abs()
-    scale = (weight.slope.abs() / away.square())[follows]
     # Of a form without a name it is tried whether far moves of all weights keep the modes.
     kept = (_decays(weight.forward(weight.w + far), weight.time).all() for far in FAR)
-    who = (weight.form, weight.time, all(map(bool, kept)), 0, True)
-    return _measured_form(who, weight.forward, weight.w, gradient, scale)
+    return _compared(
+        weight.form,
+        weight.time,
+        weight.forward,
+        weight.w,
+        gradient=gradient,
+        scale=(weight.slope.abs() / away.square())[follows],
+        stable=all(map(bool, kept)),
+        unreachable=0,
+        has_gradient=True,
+    )
 
 
-def _measured_form(
-    who: tuple[str, str, bool, int, bool],
+def _compared(
+    name: str,
+    time: str,
     forward: Callable[[Tensor], Tensor],
     w: Tensor,
+    *,
     gradient: Tensor,
     scale: Tensor,
+    stable: bool,
+    unreachable: int,
+    has_gradient: bool,
 ) -> Outcome:
-    name, time, stable, missed, has_gradient = who
+    """One form by its raw weights, their gradients, and the scale of those."""
     counted = w.abs() > NOTHING
     sizes, slopes = w.abs()[counted], gradient.abs()[counted]
     ratios, zeros = slopes / sizes, int((~counted).sum())
+    # The first reason why no training run is sent there.
+    reasons = {
+        "unstable": not stable,
+        "flat": not has_gradient,
+        "reach": unreachable,
+        "zero weight": zeros,
+    }
     record = ReparamGradient(
         name=name,
         time=time,
@@ -376,23 +408,12 @@ def _measured_form(
         largest=float(ratios.amax()) if len(ratios) else math.inf,
         median=float(np.median(ratios.cpu().numpy())) if len(ratios) else math.inf,
         bound=float(scale.amax()) if len(scale) else math.inf,
-        unreachable=missed,
+        unreachable=unreachable,
         learning_rate=learning_rate(forward, w, gradient, time=time),
-        barred=_barred(stable=stable, has_gradient=has_gradient, missed=missed, zeros=zeros),
+        barred=next((reason for reason, holds in reasons.items() if holds), ""),
     )
     smallest = float(sizes.amin()) if len(sizes) else 0.0
     return Outcome(record, smallest, zeros, has_gradient)
-
-
-def _barred(*, stable: bool, has_gradient: bool, missed: int, zeros: int) -> str:
-    """The first reason why no training run is sent there."""
-    reasons = {
-        "unstable": not stable,
-        "flat": not has_gradient,
-        "reach": missed,
-        "zero weight": zeros,
-    }
-    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def learning_rate(
@@ -436,6 +457,8 @@ def _outside(
 def _decays(lam: Tensor, time: str) -> Tensor:
     return lam < 0.0 if time == "continuous" else lam.abs() < 1.0
 
+
+# Why one is recommended
 
 #: By so much a rate has to be smaller than another to be worth a sentence.
 APART = 0.99
