@@ -59,8 +59,8 @@ def find_decay_weight(
     own = [n for n, r in copies.roles.items() if (r.group, r.layer) == ("recurrent", layer)]
     # All of them in float64: where one weight alone is wide the others would round its modes.
     known = _Layer(copies, layer, {name: _wide(copies.weights[name]) for name in own})
-    seen = [_seen(known, name) for name in own if copies.roles[name].form == "diagonal"]
-    found = [w for one in seen if one is not None for w in _recognised(one, named)]
+    candidates = [_candidate(known, name) for name in own if copies.roles[name].form == "diagonal"]
+    found = [w for one in candidates if one is not None for w in _recognised(one, named)]
     form = _read(named)[0]
     return min(found, key=lambda w: (is_step(w.name), w.form != form), default=None)
 
@@ -91,8 +91,8 @@ class _Layer:
         return lam.real if bool((lam.imag == 0.0).all()) else lam.abs()
 
 
-def _seen(layer: _Layer, name: str) -> _Seen | None:
-    """What the modes tell about a weight; None when its entries do not stand for a mode each."""
+def _candidate(layer: _Layer, name: str) -> _Candidate | None:
+    """A weight with its modes; None when its entries do not stand for a mode each."""
     with torch.enable_grad():
         raw = layer.weights[name].clone().requires_grad_()
         modes = layer.modes(name, raw)
@@ -101,7 +101,7 @@ def _seen(layer: _Layer, name: str) -> _Seen | None:
         for at in _picks(modes, raw):
             slope = _one_by_one(modes[at], raw)
             if slope is not None and bool((slope != 0.0).any()):
-                return _Seen(layer, name, at, modes[at].detach(), slope)
+                return _Candidate(layer, name, at, modes[at].detach(), slope)
     return None
 
 
@@ -144,8 +144,8 @@ def _real(value: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Seen:
-    """What the modes tell about a weight before its form is known."""
+class _Candidate:
+    """A weight and the modes that it makes, before its form is known."""
 
     layer: _Layer
     name: str
@@ -197,7 +197,7 @@ def _read(named: str) -> tuple[str, dict[str, float]]:
     return name, {word: float(number) for word, number in _CONSTANT.findall(inside)}
 
 
-def _recognised(seen: _Seen, named: str) -> Iterator[DecayWeight]:
+def _recognised(candidate: _Candidate, named: str) -> Iterator[DecayWeight]:
     """The weight with the form that its modes follow; without one, as the modes are.
 
     Where modes share a weight each has a step size of its own: then a rate is known or nothing.
@@ -207,13 +207,15 @@ def _recognised(seen: _Seen, named: str) -> Iterator[DecayWeight]:
     # What the layer's adapter calls it comes first: unclipped weights follow direct and clip.
     known.sort(key=lambda form: form.name != name)
     known = [replace(f, **constants) for f in known if f.name == name and constants] + known
-    w, shared = seen.w, seen.at != slice(None)
+    w, shared = candidate.w, candidate.at != slice(None)
     for form in known:
-        if seen.follows(form) and (form.time == "continuous" or not shared):
+        if candidate.follows(form) and (form.time == "continuous" or not shared):
             lam, slope = form.forward(w), derivative(form.forward, w)
-            yield DecayWeight(seen.name, form.time, w, lam, slope, form.name, form, form.forward)
+            yield DecayWeight(
+                candidate.name, form.time, w, lam, slope, form.name, form, form.forward
+            )
             return
     if not shared:
         form = f"{named or 'a form of its own'}, as stored"
-        lam, slope = seen.sizes, seen.slope
-        yield DecayWeight(seen.name, "discrete", w, lam, slope, form, None, seen.forward)
+        lam, slope = candidate.sizes, candidate.slope
+        yield DecayWeight(candidate.name, "discrete", w, lam, slope, form, None, candidate.forward)
