@@ -19,9 +19,9 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "memory": "memaudit.memory.probe:Memory",
         "spectrum": "memaudit.spectrum.probe:Spectrum",
         "closed-form": "memaudit.probes.closed_form:ClosedForm",
-        "stability": "memaudit.probes.stability:Stability",
-        "precision": "memaudit.probes.precision:Precision",
-        "gradient": "memaudit.probes.gradient:Gradient",
+        "stability": "memaudit.stability.probe:Stability",
+        "precision": "memaudit.precision.probe:Precision",
+        "gradient": "memaudit.gradient.probe:Gradient",
         "recall": "memaudit.probes.recall:Recall",
     },
     "reparams": {
@@ -45,8 +45,6 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
     },
     "findings": {
         "MA116": "memaudit.findings.closed_form_disagrees:ClosedFormDisagrees",
-        "MA205": "memaudit.findings.format_unsafe:FormatUnsafe",
-        "MA206": "memaudit.findings.gradient_range:GradientRange",
         "MA208": "memaudit.findings.crossings_shift_left:CrossingsShiftLeft",
         "MA209": "memaudit.findings.weight_growth:WeightGrowth",
     },

@@ -196,3 +196,29 @@ class Document:
 def prefixed(sections: Iterable[Section], where: str) -> list[Section]:
     """The same sections with the name of a part before their titles."""
     return [replace(s, title=f"{where}: {s.title}") if where else s for s in sections]
+
+
+def figures_joined(sections: Iterable[Section]) -> list[Section]:
+    """The same sections; a figure that has the title of an earlier one is drawn into that.
+
+    So results that share axes, such as E(beta) and the number formats on it, make one picture.
+    """
+    found = list(sections)
+    titled: dict[str, Figure] = {}
+    for figure in (figure for section in found for figure in section.figures):
+        first = titled.get(figure.title)
+        titled[figure.title] = figure if first is None else _drawn_into(first, figure)
+
+    def own(section: Section) -> tuple[Figure, ...]:
+        return tuple(made for f in section.figures if (made := titled.pop(f.title, None)))
+
+    return [replace(section, figures=own(section)) for section in found]
+
+
+def _drawn_into(first: Figure, later: Figure) -> Figure:
+    return replace(
+        first,
+        series=(*first.series, *later.series),
+        marks=(*first.marks, *later.marks),
+        caption=" ".join(filter(None, (first.caption, later.caption))),
+    )

@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from memaudit.errors import clean
-from memaudit.numerics.format_harm import FACTOR, TOLERATED, factor, harms
+from memaudit.precision.result import FACTOR, TOLERATED
 from memaudit.reports import wording
 from memaudit.reports.tables import table
 
@@ -95,14 +95,14 @@ def gravest(parts: tuple[Precision, ...], name: str) -> tuple[str, Rounding]:
 
 
 def _gravity(rounding: Rounding) -> tuple[int, float]:
-    severities = [harm.severity for harm in harms(rounding)]
+    severities = [harm.severity for harm in rounding.harms()]
     grave = 2 if "error" in severities else 1 if severities else 0
     return grave, rounding.relative or 0.0
 
 
 def rounding_verdict(rounding: Rounding) -> tuple[str, str]:
     """The gravest harm, and its colour."""
-    broken = harms(rounding)
+    broken = rounding.harms()
     if broken:
         return broken[0].short, STYLES[broken[0].severity]
     if not rounding.layers and not rounding.memory:
@@ -140,7 +140,7 @@ def _horizons(rounding: Rounding) -> str:
     """The horizon of the query that changes most, before and after; one where they are equal."""
     if not rounding.memory:
         return wording.NOTHING
-    most = max(rounding.memory, key=lambda memory: (factor(memory), memory.change))
+    most = max(rounding.memory, key=lambda memory: (memory.factor, memory.change))
     before, after = (
         wording.NOTHING if lag is None else str(lag)
         for lag in (most.horizon_before, most.horizon_after)

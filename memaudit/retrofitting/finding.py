@@ -11,19 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from memaudit import registry
-from memaudit.ensemble import ModuleEnsemble
 from memaudit.errors import ArgumentError, MemauditError, clean, nearest
-from memaudit.module_roles import MODES, ROLES, layer_name, mode_sources, roles_of
+from memaudit.gradient.decay import find_decay_weight
 from memaudit.numerics.signals import seeded
 from memaudit.perturbable import Role
-from memaudit.probes.decay_weight import find_decay_weight
 from memaudit.stored_decay import DenseDecay, DiagonalDecay, NoDecay
+from memaudit.subjects.copies import MODES, ROLES, Copies, layer_name, mode_sources, roles_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from memaudit.ensemble import ModeSource
     from memaudit.stored_decay import StoredDecay
+    from memaudit.subjects.copies import ModeSource
 
 
 def find_decays(modules: Mapping[str, nn.Module]) -> list[StoredDecay]:
@@ -127,7 +126,7 @@ def own_decays(module: nn.Module) -> Iterator[StoredDecay]:
     if not stated and not sources:
         return
     roles = roles_of(module)
-    copies = ModuleEnsemble(module, roles, call=_never, modes=sources)
+    copies = Copies(module, roles, call=_never, modes=sources)
     for layer, source in sources.items():
         cell = clean(type(source.part).__name__)
         own = {n: r for n, r in roles.items() if (r.group, r.layer) == ("recurrent", layer)}
@@ -142,7 +141,7 @@ def own_decays(module: nn.Module) -> Iterator[StoredDecay]:
 
 def _decay(
     module: nn.Module,
-    copies: ModuleEnsemble,
+    copies: Copies,
     layer: str,
     source: ModeSource,
     own: Mapping[str, Role],
@@ -173,7 +172,7 @@ def _stated(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield layer_name(path, part), part
 
 
-def _has_modes(copies: ModuleEnsemble, layer: str, name: str) -> bool:
+def _has_modes(copies: Copies, layer: str, name: str) -> bool:
     """Whether the modes are the eigenvalues of a matrix, as it is and moved a little."""
     weight = copies.weights[name]
     if weight.ndim != 2 or weight.shape[0] != weight.shape[1] or weight.is_complex():

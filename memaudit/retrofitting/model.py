@@ -16,21 +16,20 @@ from memaudit.errors import ArgumentError, MemauditError, SourceError, clean
 from memaudit.numerics.signals import seeded
 from memaudit.opening import load
 from memaudit.perturbable import plain_name
-from memaudit.probes.stability_curve import Effort, GroupSearch
-from memaudit.probes.stability_trial import make_trial
 from memaudit.retrofitting.finding import choose, find_decays
 from memaudit.retrofitting.planning import Order, Plan, check_order, make_plan
 from memaudit.retrofitting.result import RefusedLayer, Retrofit, RetrofittedLayer
 from memaudit.retrofitting.weights import retrofitted_weights, swap, unswap
+from memaudit.stability.radius import Effort, GroupSearch, make_trial
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from torch import Tensor
 
-    from memaudit.probes.stability_trial import Trial
     from memaudit.reparam import AbstractReparam
     from memaudit.retrofitting.weights import RetrofittedWeight
+    from memaudit.stability.radius import Trial
     from memaudit.stability.result import Radius
 
 

@@ -9,10 +9,10 @@ import torch
 
 from memaudit.contracts import AbstractPerturbable, Role
 from memaudit.errors import ArgumentError, clean, nearest
-from memaudit.numerics.copies import Copies
 from memaudit.numerics.scans.chunking import chunk_length, spans
 from memaudit.numerics.scans.threads import shares, side_by_side
 from memaudit.perturbable import plain_name
+from memaudit.subjects.copies import Copies
 from memaudit_rnn.network import (
     CellWeights,
     advance,
@@ -574,7 +574,7 @@ class RawEnsemble(AbstractPerturbable):
         self.weights = own
         self.roles = {name: self._role(name, value) for name, value in own.items()}
         made = retrofitted_forms(network.stack)
-        self._makers = {name: Copies(network.stack, _getter(name)) for name in made}
+        self._makers = {name: Copies(network.stack, call=_getter(name)) for name in made}
 
     def respond(self, inputs: Tensor, moved: Mapping[str, Tensor]) -> Tensor:
         """The answers (K,B,T,M), or (K,B,M) of a pooled model, of K copies to (B,T,D) floats."""

@@ -7,7 +7,7 @@ import math
 from rich.console import Console
 
 from memaudit.reports.gradient_table import ROWS, forms_table, gradient_lines, gradient_table
-from tests.reports.gradients import form, gradient
+from tests.gradient.gradients import form, gradient
 
 
 def shown(*parts) -> list[str]:
