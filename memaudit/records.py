@@ -13,7 +13,7 @@ from dataclasses import MISSING, fields
 from enum import StrEnum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Self, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Self, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -84,7 +84,7 @@ def decode(kind: Any, data: Any, where: str = "") -> Any:
         return data
     if origin is Annotated:
         return _decode_annotated(inner[0], inner[1], data, where)
-    if origin is UnionType:
+    if origin in (UnionType, Union):  # typing.Union where a part is annotated
         if data is None and NoneType in inner:
             return None
         return decode(next(part for part in inner if part is not NoneType), data, where)
