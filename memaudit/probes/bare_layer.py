@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from memaudit.closed_form.kernels import tolerance_of
 from memaudit.memory.result import Status
-from memaudit.numerics.closed_form import tolerance_of
 from memaudit.numerics.signals import seeded
 from memaudit.probes.decoding_trial import leading
 from memaudit.recall.result import Decoding

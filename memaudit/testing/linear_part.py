@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from memaudit.closed_form.kernels import answer_of, size_of, tolerance_of
 from memaudit.contracts import AbstractLinearPart
-from memaudit.numerics.closed_form import answer_of, size_of, tolerance_of
 from memaudit.numerics.recall.reaching import numbers_of
 from memaudit.testing.law import draw, must
 

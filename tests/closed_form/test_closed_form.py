@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from memaudit.closed_form import kernels
+from memaudit.closed_form.probe import ClosedForm
+from memaudit.closed_form.result import ClosedFormResult
 from memaudit.contracts import Setting
 from memaudit.memory.result import Status
-from memaudit.probes import linear_trial
-from memaudit.probes.closed_form import ClosedForm
 from memaudit.report import Report
 from tests.linear_parts import (
     BankPart,
@@ -30,8 +31,14 @@ ROUNDING = 1e-12
 
 def looked_at(part, *, horizon: int = 256, dtype: torch.dtype = torch.float64, **options):
     setting = Setting(horizon=horizon, **options)
-    (found,) = ClosedForm().measure(Host({"layer": part}, dtype=dtype), setting)
+    (found,) = ClosedForm().measure(Host({"layer": part}, dtype=dtype), setting).layers
     return found
+
+
+def stored(found) -> Report:
+    """A report that holds nothing else."""
+    results = {"closed-form": ClosedFormResult((found,))}
+    return Report(subject=Host({}).identity, settings={}, results=results)
 
 
 def turned(t: np.ndarray) -> np.ndarray:
@@ -132,7 +139,7 @@ def test_a_kernel_that_overflows_is_growing_and_strict_json(lam):
     assert found.count == len(found.exact) < 256
     assert np.isfinite(found.exact).all()
     assert found.note.startswith(f"the kernel is not finite from lag {found.count} on")
-    made = Report(subject=Host({}).identity, settings={}, closed_form=(found,))
+    made = stored(found)
     assert Report.from_dict(made.to_dict()) == made
 
 
@@ -149,4 +156,4 @@ def test_a_kernel_without_any_finite_number_is_not_run():
     assert found.measured_status is Status.NOT_MEASURED
     assert found.deviation is None
     assert found.agrees is None
-    assert linear_trial.TOO_LARGE in found.note
+    assert kernels.TOO_LARGE in found.note

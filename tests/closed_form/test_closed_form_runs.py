@@ -10,15 +10,14 @@ import pytest
 import torch
 
 import memaudit
+from memaudit.closed_form import kernels
+from memaudit.closed_form.probe import ClosedForm
 from memaudit.contracts import Setting
 from memaudit.memory.result import Status
-from memaudit.numerics import closed_form as forms
-from memaudit.probes import linear_trial
-from memaudit.probes.closed_form import ClosedForm
 from memaudit.report import Report
 from memaudit.testing import check_probe
+from tests.closed_form.test_closed_form import ROUNDING, looked_at, stored
 from tests.linear_parts import BankPart, GivenPart, Host, MatrixPart, rotation, scalar
-from tests.probes.test_closed_form import ROUNDING, looked_at
 
 
 def other(change) -> GivenPart:
@@ -48,7 +47,7 @@ def test_a_wrong_kernel_is_found(change):
 
 @pytest.mark.parametrize("change", [late, reversed_signs, shifted])
 def test_a_wrong_kernel_is_found_by_aimed_signs_too(change, monkeypatch):
-    monkeypatch.setattr(linear_trial, "WIDEST_BASIS", 1)
+    monkeypatch.setattr(kernels, "WIDEST_BASIS", 1)
     found = looked_at(other(change))
     assert "signs" in found.fed
     assert found.agrees is False
@@ -64,9 +63,9 @@ def test_an_answer_that_is_not_finite_is_infinitely_wrong_and_strict_json():
     found = looked_at(other(lambda kernel: kernel * torch.nan))
     assert found.deviation == math.inf
     assert found.agrees is False
-    made = Report(subject=Host({}).identity, settings={}, closed_form=(found,))
+    made = stored(found)
     data = made.to_dict()
-    assert data["closed_form"][0]["deviation"] == "infinite"
+    assert data["results"]["closed-form"]["layers"][0]["deviation"] == "infinite"
     assert Report.from_dict(data).closed_form[0].deviation == math.inf
 
 
@@ -80,13 +79,13 @@ def test_float32_is_allowed_its_rounding_and_no_more():
 
 
 def test_signs_that_are_aimed_at_a_lag_attain_the_supremum_there(monkeypatch):
-    monkeypatch.setattr(linear_trial, "WIDEST_BASIS", 4)
+    monkeypatch.setattr(kernels, "WIDEST_BASIS", 4)
     draw = torch.randn(6, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     part = MatrixPart(0.9 * torch.linalg.qr(draw @ draw.T).Q, draw, torch.eye(6))
     found = looked_at(part)
     ratio = found.measured / found.exact
     assert ratio.max() <= 1 + ROUNDING
-    aimed = np.unique(np.geomspace(1, 255, linear_trial.MOST_AIMED).round()).astype(int)
+    aimed = np.unique(np.geomspace(1, 255, kernels.MOST_AIMED).round()).astype(int)
     assert ratio[aimed].min() >= 1 - ROUNDING
     assert ratio.min() < 0.99  # a lower bound elsewhere
     assert f"loudest at {len(aimed)} of 256 lags" in found.fed
@@ -98,14 +97,14 @@ def test_a_horizon_of_131072_asks_for_few_lags_at_once():
     bank = BankPart(np.linspace(0.9, 0.9999, 64))
     found = looked_at(bank, horizon=131_072)
     assert found.count == 131_072
-    assert max(bank.asked) * 64 <= forms.MOST_AT_ONCE
+    assert max(bank.asked) * 64 <= kernels.MOST_AT_ONCE
     assert sum(bank.asked) == 131_072 + 1  # and lag 0 alone, for the shape
     assert found.horizon == 1 + math.ceil(math.log(1e-3) / math.log(0.9999))
     assert found.agrees
 
 
 def test_a_wide_layer_over_a_long_horizon_is_read_on_a_grid(monkeypatch):
-    monkeypatch.setattr(forms, "MOST_NUMBERS", 2**12)
+    monkeypatch.setattr(kernels, "MOST_NUMBERS", 2**12)
     found = looked_at(rotation(0.999, 0.3), horizon=4096)
     assert 100 < found.count < 4096
     assert found.lags[0] == 0
@@ -140,7 +139,7 @@ def test_a_layer_that_does_not_fit_says_so_and_leaves_the_others_alone(monkeypat
     host = Host(
         {"broken": broken, "misshapen": GivenPart(torch.ones(3, 1, 1)), "good": scalar(0.5)}
     )
-    first, second, third = ClosedForm().measure(host, Setting(horizon=64))
+    first, second, third = ClosedForm().measure(host, Setting(horizon=64)).layers
     assert "memory ran short" in first.note
     assert second.note == (
         "a linear layer gives (3, 1, 1) for its kernel, not floats of the shape (64, 1, 1)"
@@ -151,7 +150,7 @@ def test_a_layer_that_does_not_fit_says_so_and_leaves_the_others_alone(monkeypat
 
 def test_the_probe_keeps_the_laws_and_leaves_other_models_alone():
     check_probe(ClosedForm(), Host({"a": rotation(0.9, 1.0), "b": BankPart([0.5, 0.9])}))
-    assert ClosedForm().measure(Host({}), Setting()) == ()
+    assert ClosedForm().measure(Host({}), Setting()).layers == ()
 
 
 def test_a_scan_looks_at_linear_layers_by_default_and_judges_them(tmp_path):
@@ -174,7 +173,7 @@ def test_the_parts_of_a_host_stand_beside_their_place():
 
 def test_a_report_file_keeps_some_lags_and_their_number():
     found = looked_at(BankPart([0.5, 0.9999]), horizon=20_000)
-    made = Report(subject=Host({}).identity, settings={}, closed_form=(found,))
+    made = stored(found)
     again = Report.from_dict(made.to_dict())
     kept = again.closed_form[0]
     assert again == made
