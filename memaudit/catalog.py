@@ -22,7 +22,7 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "stability": "memaudit.probes.stability:Stability",
         "precision": "memaudit.probes.precision:Precision",
         "gradient": "memaudit.probes.gradient:Gradient",
-        "recall": "memaudit.probes.recall:Recall",
+        "recall": "memaudit.recall.probe:Recall",
     },
     "reparams": {
         "direct": "memaudit.reparams.direct:Direct",

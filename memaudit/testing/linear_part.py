@@ -6,7 +6,7 @@ import torch
 
 from memaudit.closed_form.kernels import answer_of, size_of, tolerance_of
 from memaudit.contracts import AbstractLinearPart
-from memaudit.numerics.recall.reaching import numbers_of
+from memaudit.recall.linear import numbers_of
 from memaudit.testing.law import draw, must
 
 #: Steps of the test sequences, and a stretch of lags from their middle.

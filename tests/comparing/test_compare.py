@@ -25,7 +25,7 @@ from tests.handmade import (
     power_law,
     report,
 )
-from tests.reports.test_recall_table import sample as recall
+from tests.recall.handmade import sample as recall
 
 
 def finding(code: str = "MA201", message: str = "margin 1e-05", **changes) -> Finding:

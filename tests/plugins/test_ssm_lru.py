@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import save_file
 
 import memaudit
+from examples.reproduce.vandermonde import condition, vandermonde
 from memaudit import testing
 from memaudit.errors import SourceError
-from memaudit.numerics.recall import condition, vandermonde
 from memaudit_ssm.layers.lru import FORMS, LRU
 from memaudit_ssm.opening.building import cast
 from tests.plugins import flax_models as flax

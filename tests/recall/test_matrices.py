@@ -7,23 +7,12 @@ import math
 import pytest
 import torch
 
+from examples.reproduce.vandermonde import condition, ring, roots_of_unity, vandermonde
 from memaudit.numerics.linear import Dense, Modal
-from memaudit.numerics.recall import (
-    Decomposition,
-    condition,
-    decodability,
-    haar_basis,
-    numbers_of,
-    past_rows,
-    reachability,
-    reconstruct,
-    ring,
-    roots_of_unity,
-    rounded,
-    vandermonde,
-)
 from memaudit.numerics.signals import seeded
+from memaudit.recall.linear import Decomposition, haar_basis, numbers_of, past_rows, rounded
 from tests.numerics.linear_systems import matrices, table
+from tests.recall.matrices import decodability, reachability, reconstruct
 
 SYSTEMS = table()
 LAM = 0.9

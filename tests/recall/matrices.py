@@ -1,21 +1,19 @@
-"""Past inputs from a state by least squares: how well, and how much of each is in it."""
+"""States to inputs by least squares, in single calls."""
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from memaudit.numerics.recall.decomposition import Decomposition, real_rows
+from memaudit.recall.linear import Decomposition, past_rows, real_rows
 
 
-def condition(matrix: Tensor) -> float:
-    """s_max / s_min over the columns of one matrix, complex as it is given.
+def reachability(reach: Tensor) -> Tensor:
+    """V_k (…,n,k·D) of the states A^s B (…,k,N,D), the oldest input first.
 
-    Infinite when the columns cannot be told apart in float64: s_min <= max(n,m)·eps·s_max, or
-    more columns than rows.
+    Real and imaginary parts stand below each other: inputs are real, so a complex state of N
+    entries tells n = 2 N real numbers about them.
     """
-    wide = matrix.to(torch.promote_types(matrix.dtype, torch.float64))
-    return float(Decomposition(*torch.linalg.svd(wide, full_matrices=False)).condition())
+    return past_rows(reach.flip(-3)).mT
 
 
 def reconstruct(state: Tensor, matrix: Tensor, *, rtol: float = 0.0) -> Tensor:
@@ -37,8 +35,3 @@ def decodability(matrix: Tensor, *, rounding: float = 0.0) -> Tensor:
     see `Decomposition.decodability`.
     """
     return Decomposition.even(matrix).decodability(rounding=rounding)
-
-
-def rounded(state: Tensor, dtype: torch.dtype) -> Tensor:
-    """A state as a dtype stores it, in float64 again, real parts above imaginary ones."""
-    return real_rows(state).to(dtype).double()

@@ -12,13 +12,15 @@ from memaudit.errors import ArgumentError, clean, nearest
 from memaudit.recall.result import Recall as Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from memaudit.contracts import AbstractSubject, Setting
     from memaudit.recall.result import Decoding, LinearRecall
 
 #: Lags below which a model is too short to be asked, and beyond which nothing is asked for.
 FEWEST, MOST = 2, 2**20
+#: Share of the capacity that the lags may leave out without a word.
+CUT = 0.01
 ROUNDINGS = ("auto", "float64", "float32", "float16", "bfloat16")
 
 
@@ -84,7 +86,6 @@ class Recall(AbstractProbe):
         self, subject: AbstractSubject, setting: Setting, tick: Callable[[int, int], None]
     ) -> Record:
         from memaudit.memory.result import Status
-        from memaudit.probes.recall_notes import notes
 
         lags = max(FEWEST, setting.horizon if self.lags is None else self.lags)
         linear = self._linear(subject, setting, lags)
@@ -94,14 +95,14 @@ class Recall(AbstractProbe):
             return Record(linear, (), lags, "", Status.TOO_SHORT)
         decodings, fed = self._decodings(subject, setting, lags, linear, tick)
         status = Status.OK if decodings else Status.NO_STATE
-        return Record(linear, decodings, lags, fed, status, "; ".join(notes(decodings)))
+        return Record(linear, decodings, lags, fed, status, "; ".join(_notes(decodings)))
 
     def _linear(
         self, subject: AbstractSubject, setting: Setting, lags: int
     ) -> tuple[LinearRecall, ...]:
         import torch
 
-        from memaudit.probes.linear_recall import LinearTask
+        from memaudit.recall.linear import LinearTask
 
         named = getattr(torch, self.rounding) if self.rounding != "auto" else subject.dtype
         wide = self.rounding == "auto" and named == torch.float64
@@ -117,24 +118,36 @@ class Recall(AbstractProbe):
         linear: tuple[LinearRecall, ...],
         tick: Callable[[int, int], None],
     ) -> tuple[tuple[Decoding, ...], str]:
-        """One record per state, and what was fed; nothing where no state can be heard."""
-        from memaudit.probes.bare_layer import bare_layer
-        from memaudit.probes.decoding_inputs import feed_of, warmed
-        from memaudit.probes.decoding_trial import WIDEST, DecodingTrial, heard_in
-        from memaudit.probes.settling import settling
+        """One record per state, and what was fed; nothing where no state can be read."""
+        from memaudit.recall.decoding import decode_states
+        from memaudit.recall.linear import bare_layer
 
         exact = bare_layer(subject, linear, setting)
         if exact is not None:
             return (exact,), "independent inputs, in closed form"
-        listening = heard_in(subject)
-        if listening is None:
-            return (), ""
-        numbers = min(WIDEST, max(listening.sizes.values(), default=1))
-        feed = feed_of(subject, setting, lags=lags, numbers=numbers, scale=self.scale)
-        rest = settling(subject, listening, feed, lags)
-        feed = warmed(feed, subject, setting, lags=lags, warm=rest.steps, numbers=numbers)
-        trial = DecodingTrial(listening, feed, lags, setting.seed, rest.enough)
-        return trial.decodings(tick), feed.told()
+        return decode_states(subject, setting, lags=lags, scale=self.scale, tick=tick)
+
+
+def _notes(decodings: Sequence[Decoding]) -> Iterator[str]:
+    """Sentences about what limits the values."""
+    used = [item for item in decodings if 0 < item.used < item.numbers]
+    if used:
+        yield f"wide states were projected at random to {used[0].used} numbers"
+    cut = [d for d in decodings if d.whole and (d.capacity or 0.0) < (1 - CUT) * d.whole]
+    for item in cut:
+        yield (
+            f"{len(item.values)} lags cut the capacity: {item.capacity:.4g} "
+            f"of {item.whole:.4g} over all lags"
+        )
+    moving = [item for item in decodings if not item.stationary and len(item.values)]
+    if any(item.exact for item in moving):
+        yield (
+            "some |lambda| is 1 or more, or the layer does not forget in time: there is no "
+            f"stationary R^2, that of {len(moving[0].values)} steps from rest is told"
+        )
+    elif moving:
+        named = ", ".join(item.state for item in moving[:3]) + (", ..." if moving[3:] else "")
+        yield f"not yet stationary, R^2 may depend on when it is read: {named}"
 
 
 def _listed(components: object) -> list[Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from memaudit.numerics.recall import CrossFit, decodability, gaussian, reachability, whitened
-from memaudit.numerics.recall.decoding import correlated
 from memaudit.numerics.signals import seeded
+from memaudit.recall.decoding import CrossFit, correlated, gaussian, whitened
 from tests.numerics.linear_systems import draw, table
+from tests.recall.matrices import decodability, reachability
 
 LAGS, STEPS, ROWS = 24, 2000, 8
 EPS = torch.finfo(torch.float64).eps

@@ -6,22 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from memaudit.numerics.recall import (
-    CrossFit,
+from examples.reproduce.vandermonde import roots_of_unity, vandermonde
+from memaudit.numerics.signals import seeded
+from memaudit.recall.decoding import CrossFit, Drift, gaussian
+from memaudit.recall.linear import (
     Decomposition,
-    Drift,
-    decodability,
     earlier_rows,
     free_numbers,
-    gaussian,
     past_rows,
-    roots_of_unity,
     unit_rows,
-    vandermonde,
     walked_rows,
 )
-from memaudit.numerics.signals import seeded
 from tests.numerics.linear_systems import draw, matrices, table
+from tests.recall.matrices import decodability
 
 SYSTEMS = table()
 LAM = 0.9

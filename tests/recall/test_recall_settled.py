@@ -13,12 +13,12 @@ from memaudit.errors import ArgumentError
 from memaudit.memory.result import Status
 from memaudit.numerics.linear import Modal
 from memaudit.numerics.signals import seeded
-from memaudit.probes.decoding_trial import DecodingTrial, Listening
-from memaudit.probes.recall import Recall
+from memaudit.recall.decoding import DecodingTrial, StateReader
+from memaudit.recall.probe import Recall
 from memaudit_ssm.layers import LRU, S4
 from memaudit_ssm.opening.parts import SystemPart
 from tests.linear_parts import Host
-from tests.probes.test_recall import Heard, Stepped, line, recalled
+from tests.recall.test_recall import Heard, Stepped, line, recalled
 
 SHORT = Setting(horizon=32)
 
@@ -152,7 +152,7 @@ def test_fewer_sequences_are_heard_at_once_when_memory_runs_short():
     run = DecodingTrial._run
 
     def narrow(self, half, inputs, channels):
-        inner = self.listening
+        inner = self.reader
 
         def short(fed, hear):
             if len(fed) > 2:
@@ -161,9 +161,9 @@ def test_fewer_sequences_are_heard_at_once_when_memory_runs_short():
             heard.append(len(fed))
             inner.run(fed, hear)
 
-        self.listening = Listening(inner.kind, inner.sizes, short, inner.device)
+        self.reader = StateReader(inner.kind, inner.sizes, short, inner.device)
         run(self, half, inputs, channels)
-        self.listening = inner
+        self.reader = inner
 
     (whole,) = recalled(line(3)).decodings
     with pytest.MonkeyPatch.context() as patch:

@@ -10,20 +10,20 @@ import torch
 from torch import nn
 
 import memaudit
+from examples.reproduce.vandermonde import roots_of_unity
 from memaudit.contracts import AbstractSubject, Setting
 from memaudit.errors import ArgumentError
 from memaudit.memory.result import Status
 from memaudit.numerics.linear import Modal
-from memaudit.numerics.recall import roots_of_unity
 from memaudit.numerics.signals import seeded
-from memaudit.probes.decoding_trial import leading
-from memaudit.probes.recall import Recall
+from memaudit.recall.probe import Recall
+from memaudit.recall.result import lags_above
 from memaudit.report import Identity, Report
 from memaudit.testing import check_probe
 from memaudit_ssm.layers import LRU, S4D, S5
 from memaudit_ssm.opening.parts import SystemPart
 from tests.linear_parts import BankPart, Host, scalar
-from tests.numerics.test_recall_decoding import fitted, states_of
+from tests.recall.test_cross_fit import fitted, states_of
 
 SHORT = Setting(horizon=32)
 LAM = 0.8
@@ -290,6 +290,6 @@ def test_what_cannot_be_measured_is_refused(options, told):
 
 
 def test_leading_lags_end_at_the_first_below_the_level():
-    assert leading(np.array([0.9, 0.5, 0.4, 0.9])) == 2
-    assert leading(np.array([0.9, 0.5])) == 2
-    assert leading(np.array([])) == 0
+    assert lags_above(np.array([0.9, 0.5, 0.4, 0.9])) == 2
+    assert lags_above(np.array([0.9, 0.5])) == 2
+    assert lags_above(np.array([])) == 0
