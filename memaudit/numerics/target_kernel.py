@@ -6,22 +6,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from memaudit.errors import ArgumentError
 from memaudit.numerics.linear.convolution import convolve
 
 if TYPE_CHECKING:
-    import numpy as np
-
-
-def shaped_kernel(values: np.ndarray, outputs: int, inputs: int) -> torch.Tensor:
-    """A kernel (T,), (T,M·D) or (T,M,D) as (T,M,D); refuses one of other widths."""
-    kernel = torch.as_tensor(values, dtype=torch.float64)
-    fits = kernel.shape[1:] in ((outputs, inputs), (outputs * inputs,))
-    if not kernel.numel() or not (fits or (kernel.ndim == 1 and outputs * inputs == 1)):
-        fact = f"the kernel has the shape {tuple(kernel.shape)}"
-        hint = f"these models map {inputs} inputs to {outputs} outputs: give (T, {outputs}, "
-        raise ArgumentError(fact, hint=f"{hint}{inputs}), or a function in Python")
-    return kernel.reshape(-1, outputs, inputs)
+    pass
 
 
 def filtered(inputs: torch.Tensor, kernel: torch.Tensor) -> torch.Tensor:

@@ -260,7 +260,7 @@ def test_the_report_comes_back_from_json_as_it_was(tmp_path, name):
 
 def test_the_parts_of_a_host_stand_behind_each_other():
     one, other = recalled(line(2)), recalled(line(3))
-    joined = one.joined(other)
+    joined = type(one).joined({"one": one, "other": other})
     assert joined.capacity == pytest.approx(3.0, abs=0.05)
     again = type(joined).from_dict(joined.to_dict())
     assert again == joined

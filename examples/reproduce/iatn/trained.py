@@ -10,7 +10,7 @@ import torch
 
 import memaudit
 from examples.reproduce.row import Number
-from memaudit.numerics.crossings import LEAD, Span, trend
+from memaudit.families.crossings import LEAD, Span, trend
 from memaudit.students import Fit, RecurrentStudent, fit
 
 if TYPE_CHECKING:

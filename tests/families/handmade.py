@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from memaudit.families.audit import judged
+from memaudit.families.crossings import judged
 from memaudit.families.result import FamilyMember, FamilyReport
 from tests.handmade import identity
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memaudit.numerics.crossings import LEAD, Span, crossing, height, running_maximum, trend
+from memaudit.families.crossings import LEAD, Span, crossing, height, trend
 
 BETAS = 1e-3 * 2.0 ** np.arange(11)
 
@@ -48,11 +48,6 @@ def test_an_infinite_error_is_a_crossing_between_its_neighbours():
 
 def test_a_reference_of_no_size_leaves_nothing_to_compare():
     assert crossing(BETAS, flat(0.1, 1.0), flat(0.0, 9.0), starts=(0.1, 0.0), cap=0.0) == np.inf
-
-
-def test_a_ball_holds_what_smaller_balls_hold():
-    drawn = np.array([[1.0, 2.0], [0.5, 1.5], [3.0, np.inf]])
-    assert running_maximum(drawn).tolist() == [2.0, 2.0, np.inf]
 
 
 def test_the_height_of_a_power_law_is_read_between_the_betas():

@@ -1,11 +1,14 @@
-"""Where the error curves of two models cross, and whether such crossings shift."""
+"""Where the error curves of neighbours in a family cross, and what that says of the family."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from memaudit.families.result import Crossing, FamilyMember, FamilyReport
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +20,62 @@ LEAD = 2.0
 STAY = 2.0
 #: Errors are compared by their logarithms, which infinity and zero do not have.
 LARGEST, SMALLEST = 1e300, 1e-300
+#: Members that can be compared at all.
+FEWEST = 2
+
+
+def judged(report: FamilyReport) -> FamilyReport:
+    """The report with its crossings and its verdict, from the curves alone."""
+    pairs = zip(report.members, report.members[1:], strict=False)
+    found = tuple(_crossing(report, small, large) for small, large in pairs)
+    first = float(report.betas[0])
+    verdict, reason = trend([Span(c.beta, *c.interval, below=0 < c.beta <= first) for c in found])
+    if fact := _unlike_reference(report) or (_too_short(report) if verdict == "stable" else ""):
+        verdict, reason = "undetermined", fact
+    return replace(report, crossings=found, verdict=verdict, reason=reason)
+
+
+def _unlike_reference(report: FamilyReport) -> str:
+    """Why there is nothing to compare; empty when two neighbours can be.
+
+    A member whose error is as large as the reference is lost before anything moves, and curves are
+    compared as long as the smaller of two neighbours is not.
+    """
+    starts = [member.start for member in report.members]
+    if len(starts) < FEWEST or any(start < report.scale for start in starts[:-1]):
+        return ""
+    fewer = f"only the largest member (E(0) = {starts[-1]:.3g})"
+    which = fewer if starts[-1] < report.scale else f"no member (E(0) from {min(starts):.3g} on)"
+    return f"{which} approximates the reference, of size {report.scale:.3g}: nothing to compare"
+
+
+def _too_short(report: FamilyReport) -> str:
+    """Why the inputs cannot show that a family is stable; empty when they can.
+
+    Over T steps no mode grows by more than exp(T beta): what is slower than T stays unseen.
+    """
+    margins = [member.margin for member in report.members if member.margin is not None]
+    slowest, steps = min(margins, default=1.0), report.settings["steps"]
+    if slowest * steps >= 1:
+        return ""
+    words = f"{steps} steps are too few to tell: the slowest mode"
+    if slowest <= 0:
+        return f"{words} never decays"
+    return f"{words} lasts {1 / slowest:.0f} steps; give steps={math.ceil(1 / slowest)} or more"
+
+
+def _crossing(report: FamilyReport, small: FamilyMember, large: FamilyMember) -> Crossing:
+    limits = {"starts": (small.start, large.start), "cap": report.scale}
+    beta = crossing(report.betas, small.errors, large.errors, **limits)
+    seeds = [
+        crossing(report.betas, one, other, **limits)
+        for one, other in zip(small.seeds, large.seeds, strict=True)
+    ]
+    error = height(report.betas, small.errors, beta) if 0 < beta < np.inf else None
+    low, high = min([beta, *seeds]), max([beta, *seeds])
+    # What has happened at the first beta may have happened anywhere below it.
+    ends = (0.0 if low <= report.betas[0] else low), high
+    return Crossing(small.size, large.size, beta, ends, error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +90,13 @@ class Span:
     high: float
     below: bool = False
 
-    @property
-    def told(self) -> str:
-        """The beta in three digits, or that it lies below the first one."""
+    def __str__(self) -> str:
         return f"< {self.beta:.3g}" if self.below else f"{self.beta:.3g}"
 
     @property
     def exists(self) -> bool:
         """Whether the curves cross, by the draws of all seeds together."""
         return 0 < self.beta < np.inf
-
-
-def running_maximum(errors: np.ndarray) -> np.ndarray:
-    """E(beta) from the errors (betas, draws): a ball holds whatever the smaller ones hold."""
-    return np.maximum.accumulate(np.asarray(errors, float).max(1))
 
 
 def crossing(
@@ -93,23 +145,23 @@ def trend(spans: Sequence[Span]) -> tuple[str, str]:
     if all(span.beta == 0 for span in spans):
         return "undetermined", "no member is better than the next smaller one, moved or not"
     there = [span for span in spans if span.exists]
-    told = ", ".join(span.told for span in there)
+    places = ", ".join(str(span) for span in there)
     pairs = [(early, late) for i, early in enumerate(there) for late in there[i + 1 :]]
     if any(late.high * STAY < early.low for early, late in pairs):
-        return "unstable", f"the crossings shift left as the models grow (beta = {told})"
+        return "unstable", f"the crossings shift left as the models grow (beta = {places})"
     if any(late.below for _, late in pairs):
-        return "undetermined", f"crossings lie below the first beta ({told}); give smaller betas"
+        return "undetermined", f"crossings lie below the first beta ({places}); give smaller betas"
     if any(late.beta * STAY < early.beta for early, late in pairs):
-        return "undetermined", f"the crossings shift by less than their noise ({told}); draw more"
+        return "undetermined", f"the crossings shift by less than their noise ({places}); draw more"
     if not there and any(span.beta == 0 for span in spans):
         return "stable", "no crossings: a larger model is worse only where it starts so"
     if not there:
         return "stable", "no crossings: the larger model is never the worse one"
     if len(there) == 1 and there[0] is spans[-1]:
-        return "undetermined", f"only the largest models cross (beta = {told}); add a larger one"
+        return "undetermined", f"only the largest models cross (beta = {places}); add a larger one"
     if len(there) == 1:
-        return "stable", f"one crossing (beta = {told}), and none of larger models"
-    return "stable", f"the crossings stay put (beta = {told})"
+        return "stable", f"one crossing (beta = {places}), and none of larger models"
+    return "stable", f"the crossings stay put (beta = {places})"
 
 
 def _log(errors: np.ndarray) -> np.ndarray:

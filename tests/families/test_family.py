@@ -13,10 +13,11 @@ from torch import nn
 import memaudit
 from examples.family import SIZES, TARGETS, main
 from memaudit.errors import ArgumentError, SourceError
-from memaudit.families.audit import FamilyInterrupted, judged
-from memaudit.numerics import crossings
+from memaudit.families import crossings
+from memaudit.families.audit import FamilyInterrupted
+from memaudit.families.crossings import judged
 from memaudit.students import DiagonalStudent, fitted
-from tests.reports.handmade_family import family_report, member
+from tests.families.handmade import family_report, member
 
 #: The grid of IATN Fig. 1 as far as a curve is below the size of the target.
 FIGURE = [5e-4 * 2.0**k for k in range(10)]
@@ -267,3 +268,10 @@ def test_the_example_prints_a_verdict_for_every_family(capsys):
     assert [line.partition(": ")[0] for line in lines[::2]] == [
         *("exp:0.9, direct", "poly:1.1, direct", "poly:1.1, exp", "poly:1.1, softplus"),
     ]
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (5, 1, 2)])
+def test_a_kernel_of_other_widths_is_refused(tmp_path, shape):
+    np.save(tmp_path / "rho.npy", np.zeros(shape))
+    with pytest.raises(ArgumentError, match="the kernel has the shape"):
+        memaudit.family([modes(0.5), modes(0.5, 0.9)], target=tmp_path / "rho.npy", **BRIEF)
