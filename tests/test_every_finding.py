@@ -15,7 +15,7 @@ from memaudit.needs import field_of, lacking, probes_of, queries_of, unmet
 from memaudit.report import Report
 from memaudit.rule import FAMILY, AbstractRule
 from memaudit.testing import check_rule, sample_reports
-from tests.findings.spectral_evidence import modes
+from tests.spectrum.evidence import modes
 from tests.handmade import curve, report
 
 

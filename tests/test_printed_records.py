@@ -10,7 +10,7 @@ import pytest
 from memaudit.memory.result import Decay
 from memaudit.report import Finding
 from memaudit.retrofitting.result import RefusedLayer, Retrofit, RetrofittedLayer
-from tests.findings.spectral_evidence import cell
+from tests.spectrum.evidence import cell
 from tests.handmade import curve, identity, linear_layer, report
 
 HOSTILE = "a\x1b[2J\u202eb\x00\nMA999 c\u2028d"

@@ -16,8 +16,8 @@ from memaudit.numerics.mode_pairs import reached, shift
 from memaudit.numerics.perturbation.errors import error_norm
 from memaudit.precision.result import RoundedLayer, RoundedMemory, Rounding
 from memaudit.probes.perturbing_inputs import perturbing_inputs
-from memaudit.probes.resting_modes import resting_modes
 from memaudit.probes.standing_in import standing_in
+from memaudit.spectrum.jacobian import resting_modes
 from memaudit.spectrum.result import margin
 
 if TYPE_CHECKING:

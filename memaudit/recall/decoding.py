@@ -17,7 +17,7 @@ from torch import Tensor
 
 from memaudit.devices import release_memory, shortage
 from memaudit.memory.result import Status
-from memaudit.numerics.recurrence.states import first_state
+from memaudit.numerics.recurrence import first_state
 from memaudit.numerics.signals import seeded
 from memaudit.recall.result import Decoding, lags_above
 

@@ -92,8 +92,8 @@ class Spectrum(AbstractProbe):
         """The spectra of one recurrence, under real vectors where the model has any."""
         import torch
 
-        from memaudit.numerics.recurrence import recurrence_spectra
         from memaudit.numerics.signals import seeded
+        from memaudit.spectrum.jacobian import recurrence_spectra
 
         generator = seeded(setting.seed)
         quick = setting.level == "quick"

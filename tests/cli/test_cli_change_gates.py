@@ -11,7 +11,7 @@ from memaudit.cli import main
 from memaudit.cli.shifts import percent
 from memaudit.report import Finding, Report
 from tests.cli.played import one_line
-from tests.findings.spectral_evidence import modes
+from tests.spectrum.evidence import modes
 from tests.handmade import LAGS, curve, power_law, report
 
 NOTE = Finding("MA105", "supremum-at-edge", "note", "text one", "advice")

@@ -15,7 +15,7 @@ from memaudit.report import Report
 from memaudit.testing.moved_samples import gradients, precision, stability
 from tests.cli.played import one_line
 from tests.families.handmade import family_report, member
-from tests.findings.spectral_evidence import modes
+from tests.spectrum.evidence import modes
 from tests.handmade import LAGS, curve, linear_layer, power_law, report
 
 VERDICT = (

@@ -11,7 +11,7 @@ from memaudit.cli import main
 from memaudit.memory.result import Status
 from memaudit.report import Finding, Report
 from tests.cli.played import one_line
-from tests.findings.spectral_evidence import modes
+from tests.spectrum.evidence import modes
 from tests.handmade import LAGS, curve, of_kind, report
 
 WARNING = Finding("MA201", "near-boundary", "warning", "text", "advice", "cell")

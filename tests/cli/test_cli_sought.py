@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.cli.played import one_line
-from tests.findings.spectral_evidence import modes
+from tests.spectrum.evidence import modes
 from tests.handmade import curve, report
 
 

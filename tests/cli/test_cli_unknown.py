@@ -13,7 +13,7 @@ from memaudit.recall.result import Decoding, Recall
 from memaudit.report import Identity, Recurrence, Report
 from memaudit.testing.moved_samples import gradients, precision, stability
 from tests.cli.played import one_line
-from tests.findings.spectral_evidence import modes
+from tests.spectrum.evidence import modes
 from tests.handmade import (
     LAGS,
     assumption,

@@ -14,7 +14,7 @@ from memaudit.memory.result import Decay
 from memaudit.report import Finding, Report
 from memaudit.stability.result import Stability
 from memaudit.testing.moved_samples import gradients, precision, stability
-from tests.findings.spectral_evidence import modes
+from tests.spectrum.evidence import modes
 from tests.handmade import (
     LAGS,
     assumption,

@@ -12,7 +12,7 @@ from memaudit.findings.judge import judge
 from memaudit.memory.result import Decay, Status
 from memaudit.report import SEVERITIES
 from memaudit.testing.moved_samples import gradients, precision
-from tests.findings.spectral_evidence import SPECTRAL
+from tests.spectrum.evidence import SPECTRAL
 from tests.handmade import (
     LAGS,
     assumption,

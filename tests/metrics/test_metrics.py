@@ -22,7 +22,7 @@ from memaudit.reports.overview import one_line
 from memaudit.testing import sample_reports
 from memaudit.testing.moved_samples import gradients, precision, stability
 from memaudit.training.reading import Reading
-from tests.findings.spectral_evidence import modes
+from tests.spectrum.evidence import modes
 from tests.handmade import LAGS, assumption, curve, of_kind, power_law, report
 
 README = Path(__file__).parents[2] / "README.md"

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from memaudit.report import Recurrence
-from tests.findings.spectral_evidence import cell
+from tests.spectrum.evidence import cell
 from tests.handmade import curve, identity, report
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from memaudit.report import Finding, GateResult, Report
 from memaudit.testing.moved_samples import gradients, precision, stability
-from tests.findings.spectral_evidence import modes
+from tests.spectrum.evidence import modes
 from tests.handmade import assumption, curve, identity, power_law, report
 
 FINDINGS = (

@@ -16,7 +16,7 @@ from memaudit.reports.diff import diff_page, diff_text
 from memaudit.reports.diff_html import diff_html
 from memaudit.reports.diff_verdict import verdict_line
 from memaudit.testing.moved_samples import gradients, precision, stability
-from tests.findings.spectral_evidence import modes
+from tests.spectrum.evidence import modes
 from tests.handmade import curve, identity, of_kind, power_law, report
 from tests.recall.handmade import sample as recall
 

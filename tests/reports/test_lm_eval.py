@@ -10,7 +10,7 @@ import pytest
 from memaudit.reports.lm_eval import LmEval
 from memaudit.testing import sample_reports
 from memaudit.testing.moved_samples import precision
-from tests.findings.spectral_evidence import modes
+from tests.spectrum.evidence import modes
 from tests.handmade import curve, identity, power_law, report
 from tests.reports.samples_told import told
 

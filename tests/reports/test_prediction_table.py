@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from memaudit.reports.terminal import Terminal
-from tests.findings.spectral_evidence import cell, modes
+from tests.spectrum.evidence import cell, modes
 from tests.handmade import curve, identity, of_kind, report
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memaudit.numerics.recurrence.lyapunov import Exponent, exponent_of
+from memaudit.spectrum.jacobian import Exponent, exponent_of
 from memaudit_transformers.recurrent.kernels import DELTA_RULE
 
 if TYPE_CHECKING:

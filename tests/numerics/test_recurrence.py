@@ -8,8 +8,7 @@ import re
 import pytest
 import torch
 
-from memaudit.numerics.recurrence import settle, trajectory
-from memaudit.numerics.recurrence.settle import FEWEST_STEPS, LOOK, MOST_STEPS
+from memaudit.numerics.recurrence import CHECK_EVERY, FEWEST_STEPS, MOST_STEPS, settle, trajectory
 from tests.recurrences import Map, linear, number, rotation, tanh_network
 
 
@@ -92,7 +91,7 @@ def test_an_overflowing_row_leaves_the_others_alone() -> None:
     dynamics = Map(lambda s, u: s.square() + u, number(0.1))
     grown, kept = settle(dynamics, torch.tensor([[2.0], [0.2]], dtype=torch.float64))
     assert "not finite" in grown.motion
-    assert grown.steps < LOOK
+    assert grown.steps < CHECK_EVERY
     assert kept.at_rest
     # s = s² + 0.2
     assert float(kept.state) == pytest.approx((1 - math.sqrt(0.2)) / 2, rel=1e-12)

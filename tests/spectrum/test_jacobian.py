@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from memaudit.contracts import StateBlock
-from memaudit.numerics.recurrence import block_jacobian, block_modes, modes
-from memaudit.numerics.recurrence.arnoldi import leading_eigenvalues
 from memaudit.numerics.signals import seeded
+from memaudit.spectrum import jacobian
+from memaudit.spectrum.jacobian import block_jacobian, block_modes, leading_eigenvalues
 from tests.recurrences import Map, linear, number, stack_of_two, tanh_network
 
 SIZE = 6
@@ -46,7 +46,7 @@ def test_the_jacobian_is_the_same_in_pieces(monkeypatch) -> None:
     dynamics = tanh_network(SIZE, 1.0)
     given = (dynamics, drawn(SIZE), drawn(1), dynamics.blocks["cell"])
     whole = block_jacobian(*given)
-    monkeypatch.setattr(modes, "AT_ONCE", 4 * SIZE)
+    monkeypatch.setattr(jacobian, "AT_ONCE", 4 * SIZE)
     np.testing.assert_allclose(block_jacobian(*given), whole, atol=1e-15)
 
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from memaudit.numerics.recurrence import Exponent, lyapunov
-from memaudit.numerics.recurrence.lyapunov import exponent_of
 from memaudit.numerics.signals import seeded
+from memaudit.spectrum.jacobian import Exponent, exponent_of, lyapunov
 from tests.recurrences import Map, linear, number, rotation, stack_of_two, tanh_network
 
 

@@ -10,8 +10,8 @@ import pytest
 from memaudit.numerics.predictions import predictions
 
 from memaudit.report import Recurrence
-from tests.findings.spectral_evidence import cell, modes
 from tests.handmade import curve, identity, of_kind, report
+from tests.spectrum.evidence import cell, modes
 
 
 def test_a_curve_stands_beside_the_slowest_mode_of_all_layers():

@@ -12,8 +12,8 @@ from memaudit.findings.spectrum_disagrees import SpectrumDisagrees
 from memaudit.memory.result import Decay
 from memaudit.report import Recurrence, Report
 from memaudit.testing import check_rule
-from tests.findings.spectral_evidence import SLOW, SPECTRAL, cell, modes
 from tests.handmade import assumption, curve, identity, of_kind, report
+from tests.spectrum.evidence import SLOW, SPECTRAL, cell, modes
 
 RULES = [NearBoundary, BeyondBoundary, DirectParameterization, SpectrumDisagrees, Chaotic]
 BY_CODE = {rule.code: rule for rule in RULES}
