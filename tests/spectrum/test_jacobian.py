@@ -76,7 +76,7 @@ def test_the_leading_modes_of_a_large_block_are_those_of_its_jacobian() -> None:
     block = dynamics.blocks["cell"]
     found = block_modes(dynamics, drawn(301), drawn(1), block, whole=64)
     assert found is not None
-    assert len(found.eigenvalues) == modes.SPACE // 4
+    assert len(found.eigenvalues) == jacobian.SPACE // 4
     assert abs(found.eigenvalues[0] - 0.99) < 1e-12
     assert found.note.startswith("the leading 64 of 301 modes, the first to ")
 

@@ -14,7 +14,7 @@ from memaudit.contracts import AbstractSubject, Setting, StateBlock, Tools
 from memaudit.errors import ArgumentError
 from memaudit.report import Identity, Report
 from memaudit.spectrum.probe import LONGEST, SHORTEST, Spectrum
-from memaudit.spectrum.result import spectrum
+from memaudit.spectrum.result import SpectrumResult, spectrum
 from memaudit.testing import check_probe
 from tests.recurrences import Map, linear, number, rotation, stack_of_two, tanh_network
 
@@ -42,7 +42,7 @@ class Host(AbstractSubject):
 
 
 def found_in(*recurrences: Map, trajectory: int = 64, **options):
-    return Spectrum(trajectory=trajectory).measure(Host(*recurrences, **options), Setting())
+    return Spectrum(trajectory=trajectory).measure(Host(*recurrences, **options), Setting()).layers
 
 
 def test_a_tanh_cell_has_its_slope_at_rest_and_under_held_inputs() -> None:
@@ -133,12 +133,12 @@ def test_several_recurrences_stand_behind_each_other() -> None:
 
 
 def test_progress_runs_from_the_beginning_to_the_end() -> None:
-    told: list[float] = []
-    tools = Tools(lambda done, of: told.append(done / of), lambda subject: {})
+    shares: list[float] = []
+    tools = Tools(lambda done, of: shares.append(done / of))
     cells = [linear(number(0.9)[None]), linear(number(0.5)[None])]
-    Spectrum(trajectory=64).measure_with(Host(*cells), Setting(), tools)
-    assert told == sorted(told)
-    assert told[-1] == 1.0
+    Spectrum(trajectory=64).measure(Host(*cells), Setting(), tools)
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
 
 
 def test_a_quick_audit_follows_a_shorter_trajectory() -> None:
@@ -175,7 +175,8 @@ def test_the_shortest_trajectory_has_an_exponent() -> None:
 
 def test_the_records_survive_strict_json() -> None:
     found = found_in(stack_of_two(torch.eye(2).double(), torch.eye(2).double()))
-    made = Report(subject=Host(linear(number(0.5)[None])).identity, settings={}, spectrum=found)
+    subject = Host(linear(number(0.5)[None])).identity
+    made = Report(subject=subject, settings={}, results={"spectrum": SpectrumResult(found)})
     assert Report.from_dict(made.to_dict()) == made
 
 
