@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from memaudit.numerics.linear.powers import powers
+from memaudit.numerics.linear import powers
 from memaudit.recall.linear import Decomposition
 
 

@@ -348,7 +348,7 @@ def make_target(target: Any, *, inputs: int, outputs: int, pooled: bool) -> Targ
     if isinstance(target, AbstractTarget) or known(target):
         return _known_target(named(target) if isinstance(target, str) else target, inputs, outputs)
     from memaudit.loading.kernel_file import read_kernel
-    from memaudit.numerics.target_kernel import filtered
+    from memaudit.numerics.convolution import filtered
 
     kernel = _shaped_kernel(read_kernel(Path(target).expanduser()), outputs, inputs)
     return Target(f"the kernel {clean(target)}", lambda u: filtered(u, kernel))

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from memaudit.closed_form.kernels import tolerance_of
 from memaudit.memory.result import Status
-from memaudit.numerics.linear.powers import power
+from memaudit.numerics.linear import power
 from memaudit.numerics.signals import seeded
 from memaudit.recall.result import (
     Decoding,

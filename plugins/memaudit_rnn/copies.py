@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
-from memaudit.numerics.scans.chunking import chunk_length, spans
+from memaudit.numerics.chunking import chunk_length, spans
 from memaudit_rnn.cells import CellWeights, advance, drive
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ import torch
 
 from memaudit.contracts import AbstractPerturbable, Role
 from memaudit.errors import ArgumentError, clean, nearest
-from memaudit.numerics.scans.chunking import spans
-from memaudit.numerics.scans.threads import shares, side_by_side
+from memaudit.numerics.chunking import shares, side_by_side, spans
 from memaudit_rnn.cells import affine, cell_weights
 from memaudit_rnn.copies import run_quick, run_tracked
 from memaudit_rnn.fan_network import Fan, pooled

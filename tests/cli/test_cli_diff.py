@@ -15,8 +15,8 @@ from memaudit.report import Report
 from memaudit.testing.moved_samples import gradients, precision, stability
 from tests.cli.played import one_line
 from tests.families.handmade import family_report, member
-from tests.spectrum.evidence import modes
 from tests.handmade import LAGS, curve, linear_layer, power_law, report
+from tests.spectrum.evidence import modes
 
 VERDICT = (
     "horizon 139 -> beyond 512 steps, half-life 13.86 -> 4 steps (-71 %), "

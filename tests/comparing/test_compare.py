@@ -14,7 +14,6 @@ from memaudit.memory.result import Decay
 from memaudit.report import Finding, Report
 from memaudit.stability.result import Stability
 from memaudit.testing.moved_samples import gradients, precision, stability
-from tests.spectrum.evidence import modes
 from tests.handmade import (
     LAGS,
     assumption,
@@ -26,6 +25,7 @@ from tests.handmade import (
     report,
 )
 from tests.recall.handmade import sample as recall
+from tests.spectrum.evidence import modes
 
 
 def finding(code: str = "MA201", message: str = "margin 1e-05", **changes) -> Finding:

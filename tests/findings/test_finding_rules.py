@@ -12,7 +12,6 @@ from memaudit.findings.judge import judge
 from memaudit.memory.result import Decay, Status
 from memaudit.report import SEVERITIES
 from memaudit.testing.moved_samples import gradients, precision
-from tests.spectrum.evidence import SPECTRAL
 from tests.handmade import (
     LAGS,
     assumption,
@@ -23,6 +22,7 @@ from tests.handmade import (
     power_law,
     report,
 )
+from tests.spectrum.evidence import SPECTRAL
 
 ZERO = np.zeros(512)
 FAST = Decay("exponential", rate=0.2, interval=(0.19, 0.21), window=(1, 100))

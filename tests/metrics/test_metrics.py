@@ -22,8 +22,8 @@ from memaudit.reports.overview import one_line
 from memaudit.testing import sample_reports
 from memaudit.testing.moved_samples import gradients, precision, stability
 from memaudit.training.reading import Reading
-from tests.spectrum.evidence import modes
 from tests.handmade import LAGS, assumption, curve, of_kind, power_law, report
+from tests.spectrum.evidence import modes
 
 README = Path(__file__).parents[2] / "README.md"
 #: Numbers that every report has.

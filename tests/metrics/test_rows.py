@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from memaudit.report import Recurrence
-from tests.spectrum.evidence import cell
 from tests.handmade import curve, identity, report
+from tests.spectrum.evidence import cell
 
 
 def test_a_layer_has_the_recurrences_inside_of_it_in_their_order():

@@ -14,10 +14,10 @@ from memaudit.reports.markdown_text import escaped, paragraph
 from memaudit.reports.reproduction import command
 from memaudit.testing import sample_reports
 from memaudit.testing.report_format import HOSTILE, NAMES, everywhere
-from tests.spectrum.evidence import modes
 from tests.handmade import curve, identity, report
 from tests.reports.handmade_page import recall
 from tests.reports.samples_told import cut_short, told
+from tests.spectrum.evidence import modes
 
 TOLD = """\
 ## Memory audit

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 import memaudit
 from examples.reproduce.drawing import COLOURS, lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
-from memaudit.numerics.rounding.formats import rounded
+from memaudit.numerics.rounding import rounded
 from memaudit.numerics.signals import seeded
 from memaudit.probes.stability import Stability
 from memaudit.report import Report

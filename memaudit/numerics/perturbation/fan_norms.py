@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from memaudit.numerics.chunking import shares, side_by_side, spans
 from memaudit.numerics.perturbation.errors import error_norm
-from memaudit.numerics.scans.chunking import spans
-from memaudit.numerics.scans.threads import shares, side_by_side
 
 #: Numbers of a difference that are worked on at a time: they stay in the processor's cache.
 AT_A_TIME = 2**17

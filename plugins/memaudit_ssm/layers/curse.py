@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from memaudit.numerics.linear import Bank, Dense, System
-from memaudit.numerics.linear.numbers import eigenvalues_of
+from memaudit.numerics.linear import Bank, Dense, System, eigenvalues_of
 from memaudit.reparams.relu import Relu
 from memaudit.reparams.softplus import Softplus
 from memaudit_ssm.layers.core import Core

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from memaudit.numerics.linear import Bank, System, discretize
-from memaudit.numerics.linear.numbers import eigenvalues_of
+from memaudit.numerics.linear import Bank, System, discretize, eigenvalues_of
 from memaudit_ssm.layers.s4_dplr import DplrBank, discretize_dplr, restore_readout
 
 

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from memaudit.errors import SourceError
-from memaudit.numerics.linear import DenseBank, System
-from memaudit.numerics.linear.numbers import eigenvalues_of
+from memaudit.numerics.linear import DenseBank, System, eigenvalues_of
 
 #: Beyond this condition number fewer than three digits of the readout are left in float64.
 WORST_CONDITION = 1e13

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from memaudit.numerics.target_kernel import filtered
+from memaudit.numerics.convolution import filtered
 
 
 def test_every_output_is_made_of_every_input_by_its_own_kernel():
