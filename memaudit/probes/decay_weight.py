@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from memaudit.numerics.gradient_scale import derivative
+from memaudit.numerics.reparameterization import derivative
 from memaudit.numerics.signals import seeded
 from memaudit.reparams.best import Best
 from memaudit.reparams.forms import forms

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from memaudit.gradient.result import ReparamGradient
-from memaudit.numerics.gradient_scale import derivative, gradient_scale, has_flat_stretch
+from memaudit.numerics.reparameterization import derivative, gradient_scale, has_flat_stretch
 from memaudit.reparams.forms import forms
 
 if TYPE_CHECKING:

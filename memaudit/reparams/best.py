@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from memaudit.numerics.modulus import modulus
+from memaudit.numerics.reparameterization import modulus
 from memaudit.reparam import AbstractReparam
 from memaudit.reparams.checking import check_form
 

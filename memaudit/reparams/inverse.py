@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from memaudit.numerics.modulus import modulus
+from memaudit.numerics.reparameterization import modulus
 from memaudit.reparam import AbstractReparam
 from memaudit.reparams.checking import check_form
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from memaudit.errors import clean
-from memaudit.numerics.ends import ends
+from memaudit.numerics.reparameterization import interval_of
 
 if TYPE_CHECKING:
     from memaudit.reparam import AbstractReparam
@@ -40,7 +40,7 @@ def overview(form: AbstractReparam) -> Overview:
     def holds(lam: float) -> bool:
         return bool(form.contains(torch.tensor([lam], dtype=torch.float64)).all())
 
-    reach = ends(holds)
+    reach = interval_of(holds)
     constants = [f for f in fields(form) if f.name != "time"]
     return Overview(
         form.name,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from memaudit.numerics.raw_domain import raw_domain
+from memaudit.numerics.reparameterization import raw_domain
 from memaudit.retrofitting.form import RetrofittedWeight, at_least_single, either, held, reached
 
 if TYPE_CHECKING:

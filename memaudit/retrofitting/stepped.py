@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from memaudit.numerics.modulus import modulus
+from memaudit.numerics.reparameterization import modulus
 from memaudit.reparam import AbstractReparam
 
 if TYPE_CHECKING:

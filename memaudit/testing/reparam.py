@@ -6,8 +6,7 @@ import math
 
 import torch
 
-from memaudit.numerics.gradient_scale import derivative, gradient_scale
-from memaudit.numerics.modulus import modulus
+from memaudit.numerics.reparameterization import derivative, gradient_scale, modulus
 from memaudit.numerics.signals import seeded
 from memaudit.reparam import TIMES, AbstractReparam
 from memaudit.testing.law import check_words, draw, must

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import memaudit
 from memaudit.contracts import AbstractPerturbable, Role, Setting
-from memaudit.numerics.gradient_scale import derivative
+from memaudit.numerics.reparameterization import derivative
 from memaudit.probes.gradient import FIXED, Gradient
 from memaudit.probes.gradient_loss import synthetic_task
 from memaudit.probes.gradient_trial import DENSE, NO_RECURRENCE, UNBOUNDED

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memaudit.numerics.gradient_scale import gradient_scale
+from memaudit.numerics.reparameterization import gradient_scale
 from memaudit.reparams.best import Best
 from memaudit.reparams.clip import Clip
 from memaudit.reparams.direct import Direct
