@@ -138,7 +138,7 @@ def trend(spans: Sequence[Span]) -> tuple[str, str]:
     """The verdict on crossings in the order of growing models, and the sentence behind it.
 
     They shift left when a later one lies more than `STAY` times below an earlier one, whichever
-    seed is asked.
+    seed is taken.
     """
     if not spans:
         return "undetermined", "one curve crosses nothing; add members"

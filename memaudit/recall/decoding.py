@@ -43,7 +43,7 @@ FEWEST_ROWS = 2
 #: Real input vectors that are drawn from.
 NATURAL = 4096
 #: Sequences in one pass: with two at least, the inputs of another one are at hand. Slow states
-#: take more: what one sequence tells of them is hardly more than one sample.
+#: take more: what one sequence shows of them is hardly more than one sample.
 ROWS, MOST_ROWS = 4, 32
 #: Numbers in the states of one pass, where there are more than ROWS sequences.
 PASS_NUMBERS = 2**23
@@ -203,7 +203,7 @@ def _orthonormal(rows: int, columns: int, seed: int) -> Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StateReader:
-    """Where the states of a model can be visible: their sizes by name, and a way to run it."""
+    """Where the states of a model can be read: their sizes by name, and a way to run it."""
 
     kind: str
     sizes: dict[str, int]
@@ -212,7 +212,7 @@ class StateReader:
 
 
 def state_reader(subject: AbstractSubject) -> StateReader | None:
-    """Where states can be visible: a recurrence's own, else the layers', else the answers."""
+    """Where states can be read: a recurrence's own, else the layers', else the answers."""
     stepped = {n: d for n, d in subject.dynamics().items() if d.causal}
     stepped = {n: d for n, d in stepped.items() if d.width == subject.input_size}
     if stepped:

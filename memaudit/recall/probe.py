@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from memaudit.contracts import AbstractSubject, Setting
     from memaudit.recall.result import Decoding, LinearRecall
 
-#: Lags below which a model is too short to be asked, and beyond which nothing is asked for.
+#: Lags below which a model is too short, and beyond which nothing is measured.
 FEWEST, MOST = 2, 2**20
 #: Share of the capacity that the lags may leave out without a word.
 CUT = 0.01
@@ -143,7 +143,7 @@ def _notes(decodings: Sequence[Decoding]) -> Iterator[str]:
     if any(item.exact for item in moving):
         yield (
             "some |lambda| is 1 or more, or the layer does not forget in time: there is no "
-            f"stationary R^2, that of {len(moving[0].values)} steps from rest is told"
+            f"stationary R^2, that of {len(moving[0].values)} steps from rest is given"
         )
     elif moving:
         named = ", ".join(item.state for item in moving[:3]) + (", ..." if moving[3:] else "")

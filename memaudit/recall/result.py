@@ -26,7 +26,7 @@ class StateRecall(Record):
     """The inputs of so many steps, or components of a sparse basis, read back from one state.
 
     `count` steps, or functions of the basis; `rank` in float64 and, `rounded_rank`, of the state as
-    its dtype rounds it; `condition` is infinite where the inputs outnumber what the state tells.
+    its dtype rounds it; `condition` is infinite where the inputs outnumber what the state holds.
     `error` is that of the least-squares inputs as a share of the inputs, `rounded_error` the same
     from the rounded state.
     """
@@ -43,7 +43,7 @@ class StateRecall(Record):
 class StationaryRecall(Record):
     """R²(lag) of iid inputs that came for ever, exactly: b_kᵀ P^-1 b_k, P = sum_j b_j b_jᵀ.
 
-    `values` is the mean over the inputs and does not depend on how many lags are asked for;
+    `values` is the mean over the inputs and does not depend on how many lags there are;
     `capacity`, its sum over these lags and the inputs, does. `whole` is the sum over all lags: the
     rank. `rounded_…` are those of a state whose numbers a dtype rounds.
     """
@@ -68,7 +68,7 @@ class LinearRecall(Record):
     `rounded_values` and `rounded_capacity` are those of a state in `dtype`, whose range of
     exponents is not looked at. `errors` and `rounded_errors` are those of every lag at `steps`
     steps. `stationary` has no rest to begin with; None where some |lambda| >= 1, or where a layer
-    that does not tell its matrix had not forgotten in time.
+    whose matrix is not known had not forgotten in time.
     """
 
     layer: str
@@ -104,7 +104,7 @@ class Decoding(Record):
     counts the lags, from 0 on, up to which R² is at least one half. `exact` values are the closed
     form, from no samples. `used` is less than `numbers` where a wide state was projected at random.
     `stationary` is False where the state was still on its way from rest, or never comes to an end
-    of it. `whole` is the capacity over all lags, not only those asked for, where it is known.
+    of it. `whole` is the capacity over all lags, not only those measured, where it is known.
     """
 
     state: str
