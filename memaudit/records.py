@@ -174,7 +174,7 @@ def _numbers(data: Any, kinds: tuple[type, ...], where: str, *, finite: bool = T
 
 def _plain_array(array: np.ndarray) -> Any:
     if np.iscomplexobj(array):
-        return {"real": array.real.tolist(), "imag": array.imag.tolist()}
+        return {"real": np.real(array).tolist(), "imag": np.imag(array).tolist()}
     values = array.tolist()
     if array.dtype.kind == "f" and np.isinf(array).any():
         return [_word(value) if math.isinf(value) else value for value in values]

@@ -152,7 +152,7 @@ class Result(Record):
     absent: ClassVar[Any] = None
 
     @classmethod
-    def joined(cls, parts: Mapping[str, Self]) -> Self:
+    def joined(cls, parts: Mapping[str, Any]) -> Self:
         """One result from those of the parts of a host, by the names of the parts."""
         raise TypeError(f"{cls.__name__} cannot join the results of {', '.join(parts)}")
 
