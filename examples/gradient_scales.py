@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import torch
 
 from memaudit.contracts import AbstractReparam
-from memaudit.numerics.gradient_scale import gradient_scale
+from memaudit.numerics.reparameterization import gradient_scale
 from memaudit.reparams import forms
 
 

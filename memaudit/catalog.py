@@ -18,11 +18,11 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "assumptions": "memaudit.memory.probe:Assumptions",
         "memory": "memaudit.memory.probe:Memory",
         "spectrum": "memaudit.spectrum.probe:Spectrum",
-        "closed-form": "memaudit.probes.closed_form:ClosedForm",
+        "closed-form": "memaudit.closed_form.probe:ClosedForm",
         "stability": "memaudit.stability.probe:Stability",
         "precision": "memaudit.precision.probe:Precision",
         "gradient": "memaudit.gradient.probe:Gradient",
-        "recall": "memaudit.probes.recall:Recall",
+        "recall": "memaudit.recall.probe:Recall",
     },
     "reparams": {
         "direct": "memaudit.reparams:Direct",
@@ -44,9 +44,8 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "lotka-volterra": "memaudit.targets:LotkaVolterra",
     },
     "findings": {
-        "MA116": "memaudit.findings.closed_form_disagrees:ClosedFormDisagrees",
-        "MA208": "memaudit.findings.crossings_shift_left:CrossingsShiftLeft",
-        "MA209": "memaudit.findings.weight_growth:WeightGrowth",
+        "MA208": "memaudit.families.result:crossings_shift_left",
+        "MA209": "memaudit.families.result:weight_growth",
     },
     "reports": {
         "terminal": "memaudit.reports.terminal:Terminal",
@@ -66,7 +65,7 @@ ABSTRACT: Final[dict[str, tuple[str, ...]]] = {
     "probes": ("memaudit.contracts.AbstractProbe",),
     "reparams": ("memaudit.reparam.AbstractReparam",),
     "targets": ("memaudit.target.AbstractTarget",),
-    "findings": ("memaudit.rules.Rule", "memaudit.rule.AbstractRule"),
+    "findings": ("memaudit.rules.Rule",),
     "reports": ("memaudit.contracts.AbstractReportFormat",),
 }
 #: Rises when a plugin that was written for the old contracts would no longer work.

@@ -16,7 +16,6 @@ from memaudit.linear_part import AbstractLinearPart as AbstractLinearPart
 from memaudit.perturbable import AbstractPerturbable as AbstractPerturbable
 from memaudit.perturbable import Role as Role
 from memaudit.reparam import AbstractReparam as AbstractReparam
-from memaudit.rule import AbstractRule as AbstractRule
 from memaudit.stored_decay import DenseDecay as DenseDecay
 from memaudit.stored_decay import DiagonalDecay as DiagonalDecay
 from memaudit.stored_decay import NoDecay as NoDecay

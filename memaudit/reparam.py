@@ -63,7 +63,7 @@ class AbstractReparam(ABC):
 
         Infinite on the boundary, unless f' is zero there. Numeric where nobody knows a closed form.
         """
-        from memaudit.numerics.gradient_scale import gradient_scale
+        from memaudit.numerics.reparameterization import gradient_scale
 
         return gradient_scale(self.forward, w, time=self.time)
 

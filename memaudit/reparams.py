@@ -11,8 +11,8 @@ import torch
 from memaudit import registry
 from memaudit.catalog import BUILT_IN
 from memaudit.errors import ArgumentError, clean
-from memaudit.numerics.ends import ends
-from memaudit.numerics.modulus import modulus
+from memaudit.numerics.reparameterization import interval_of as ends
+from memaudit.numerics.reparameterization import modulus
 from memaudit.reparam import AbstractReparam
 
 if TYPE_CHECKING:

@@ -91,28 +91,9 @@ def all_rules() -> dict[str, Rule]:
                 loaded = registry.load(registry.find(kind, name))
             except MachineError:  # a plugin that does not import is named by `memaudit list`
                 continue
-            for one in loaded.result.rules if kind == "probes" else [_as_rule(loaded)]:
+            for one in loaded.result.rules if kind == "probes" else [loaded]:
                 found[one.code] = one
     return dict(sorted(found.items()))
-
-
-def _as_rule(made: Any) -> Rule:
-    if isinstance(made, Rule):
-        return made
-    rule_of = made()
-
-    def check(report: Any) -> Iterable[Finding]:
-        return (rule_of.check_family if made.needs == (FAMILY,) else rule_of.check)(report)
-
-    check.__doc__ = made.explanation
-    return Rule(
-        made.code,
-        made.name,
-        made.severity,
-        check,
-        made.needs or (lambda measured: made.lacks(measured, measured)),
-        made.milder,
-    )
 
 
 def rule_named(word: str) -> Rule:

@@ -55,6 +55,6 @@ class AbstractKernelTarget(AbstractTarget):
 
     def answer(self, inputs: torch.Tensor) -> torch.Tensor:
         """The convolution of the inputs (B,T,1) with the kernel."""
-        from memaudit.numerics.target_kernel import filtered
+        from memaudit.numerics.convolution import filtered
 
         return filtered(inputs, self.kernel(inputs.shape[1]).reshape(-1, 1, 1))

@@ -18,7 +18,8 @@ from memaudit.memory.result import (
     Status,
 )
 from memaudit.report import Identity, Report
-from memaudit.spectrum.result import SpectrumResult
+from memaudit.spectrum.probe import predictions
+from memaudit.spectrum.result import LayerSpectrum, Prediction, SpectrumResult
 
 LAGS = np.arange(1, 513)
 
@@ -99,9 +100,10 @@ def report(*curves: Curve, **changes: Any) -> Report:
         requested=tuple(item.query for item in curves),
         whole=whole,
     )
+    subject = changes.pop("subject", None) or identity(whole=whole)
     wrapped = {
         "assumptions": AssumptionsResult,
-        "spectrum": SpectrumResult,
+        "spectrum": lambda own: SpectrumResult(own, _predicted(own, memory, subject)),
         "closed_form": ClosedFormResult,
         "gradient": GradientResult,
     }
@@ -120,13 +122,28 @@ def report(*curves: Curve, **changes: Any) -> Report:
         if value is not None:
             results[name.replace("_", "-")] = wrapped.get(name, lambda own: own)(value)
     fields: dict[str, Any] = {
-        "subject": identity(whole=whole),
+        "subject": subject,
         "settings": {"horizon": 512, "seed": 0, "level": "standard"},
         "results": results,
         "timing": {"total": 1.25},
         "environment": {"memaudit": "0.1.0", "python": "3.11.9"},
     }
     return Report(**{**fields, **changes})
+
+
+def _predicted(
+    spectra: tuple[LayerSpectrum, ...], memory: MemoryResult, subject: Identity
+) -> tuple[Prediction, ...]:
+    """What the spectra say about the curves, as the probe finds it part by part."""
+    if subject.whole:
+        return tuple(predictions(subject.recurrences, spectra, memory))
+    return tuple(
+        replace(found, where=part)
+        for part, curves in memory.layers.items()
+        for found in predictions(
+            (), tuple(s for s in spectra if s.where == part), MemoryResult(curves)
+        )
+    )
 
 
 def having(made: Report, **values: Any) -> Report:

@@ -15,8 +15,8 @@ from memaudit.memory.result import Status
 from memaudit.report import Report
 from memaudit.rule import FAMILY, AbstractRule
 from memaudit.testing import check_rule, sample_reports
-from tests.findings.spectral_evidence import modes
 from tests.handmade import curve, report
+from tests.spectrum.evidence import modes
 
 
 @pytest.mark.parametrize("code", registry.available("findings"))

@@ -14,7 +14,7 @@ from torch import nn
 
 import memaudit
 from examples import benchmark_stability, draw_report, exact_memory
-from memaudit.probes.recall import Recall
+from memaudit.recall.probe import Recall
 
 README = Path(__file__).parent.parent / "README.md"
 

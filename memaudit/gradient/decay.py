@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from memaudit.numerics.gradient_scale import derivative
+from memaudit.numerics.reparameterization import derivative
 from memaudit.numerics.signals import seeded
 from memaudit.reparams import Best, forms
 

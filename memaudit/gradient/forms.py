@@ -18,8 +18,8 @@ from torch import Tensor
 from memaudit.errors import ArgumentError, clean
 from memaudit.gradient.decay import find_decay_weight
 from memaudit.gradient.result import Gradient, ReparamGradient
-from memaudit.numerics.gradient_scale import derivative, gradient_scale, has_flat_stretch
 from memaudit.numerics.inputs import checked_inputs
+from memaudit.numerics.reparameterization import derivative, gradient_scale, has_flat_stretch
 from memaudit.numerics.signals import seeded
 from memaudit.reparams import forms
 from memaudit.stability.moves import perturbing_inputs

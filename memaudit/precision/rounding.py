@@ -14,9 +14,10 @@ import torch
 from memaudit.errors import MachineError, clean
 from memaudit.loading.filling import digest_tensors
 from memaudit.memory.runner import quick_curves as remember
-from memaudit.numerics.recurrence import block_modes, settle
+from memaudit.numerics.recurrence import settle
 from memaudit.numerics.rounding import rounded
 from memaudit.precision.result import RoundedLayer, RoundedMemory, Rounding
+from memaudit.spectrum.jacobian import block_modes
 from memaudit.spectrum.result import margin
 from memaudit.stability.moves import error_norm, perturbing_inputs, size
 from memaudit.stability.result import BALLS

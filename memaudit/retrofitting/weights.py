@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from memaudit.errors import SourceError
-from memaudit.numerics.raw_domain import raw_domain
+from memaudit.numerics.reparameterization import raw_domain
 from memaudit.stored_decay import DiagonalDecay
 
 if TYPE_CHECKING:

@@ -12,12 +12,13 @@ from memaudit.errors import ArgumentError, clean
 from memaudit.spectrum.result import NOT_SETTLED, LayerSpectrum, Prediction, SpectrumResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import torch
 
     from memaudit.contracts import AbstractDynamics, AbstractSubject, Setting
     from memaudit.memory.result import MemoryResult
+    from memaudit.report import Recurrence
 
 #: Tokens of text over which the quantiles of data-dependent eigenvalues are taken.
 STEPS = 512
@@ -78,7 +79,9 @@ class Spectrum(AbstractProbe):
             found += self._nonlinear(subject, dynamics, setting, advance)
         return SpectrumResult(
             found,
-            predictions=tuple(_predictions(subject, found, tools.results.get("memory"))),
+            predictions=tuple(
+                predictions(subject.identity.recurrences, found, tools.results.get("memory"))
+            ),
             unread=tuple(_unread(subject, found)),
         )
 
@@ -92,8 +95,8 @@ class Spectrum(AbstractProbe):
         """The spectra of one recurrence, under real vectors where the model has any."""
         import torch
 
-        from memaudit.numerics.recurrence import recurrence_spectra
         from memaudit.numerics.signals import seeded
+        from memaudit.spectrum.jacobian import recurrence_spectra
 
         generator = seeded(setting.seed)
         quick = setting.level == "quick"
@@ -127,13 +130,15 @@ class Spectrum(AbstractProbe):
         return tokens[None, :most]
 
 
-def _predictions(
-    subject: AbstractSubject, spectra: tuple[LayerSpectrum, ...], memory: MemoryResult | None
+def predictions(
+    recurrences: Sequence[Recurrence],
+    spectra: tuple[LayerSpectrum, ...],
+    memory: MemoryResult | None,
 ) -> Iterator[Prediction]:
     """Every curve on vectors beside the slowest mode of the layers."""
     if not spectra or memory is None:
         return
-    complete = _explain_all(subject, spectra, memory)
+    complete = _explain_all(recurrences, spectra, memory)
     for query, curve in memory.curves.items():
         if curve.normalization == "none":  # tokens have no rate by time alone
             continue
@@ -153,10 +158,10 @@ def _predictions(
 
 
 def _explain_all(
-    subject: AbstractSubject, spectra: tuple[LayerSpectrum, ...], memory: MemoryResult
+    recurrences: Sequence[Recurrence], spectra: tuple[LayerSpectrum, ...], memory: MemoryResult
 ) -> bool:
     """Whether every layer that was measured runs forwards and has a spectrum, one at rest."""
-    if any(layer.directions > 1 for layer in subject.identity.recurrences):
+    if any(layer.directions > 1 for layer in recurrences):
         return False
     if any(NOT_SETTLED in item.at for item in spectra):
         return False

@@ -1,4 +1,4 @@
-"""The eigenvalues of every recurrent layer's step, and what follows from them."""
+"""The eigenvalues of every recurrent layer's step, what follows from them, what to say of it."""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from memaudit.errors import ArgumentError, nearest
-from memaudit.numerics.scans.chunking import spans
-from memaudit.numerics.scans.threads import shares, side_by_side
+from memaudit.numerics.chunking import shares, side_by_side, spans
 from memaudit.numerics.signals import pulse, seeded
 from memaudit.stability.result import BALLS, NORMS
 

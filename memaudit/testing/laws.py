@@ -16,6 +16,7 @@ from torch import nn
 
 from memaudit import registry
 from memaudit.audit import load, scan
+from memaudit.closed_form.kernels import answer_of, size_of, tolerance_of
 from memaudit.contracts import (
     AbstractAdapter,
     AbstractLinearPart,
@@ -34,12 +35,10 @@ from memaudit.loading.access import Access
 from memaudit.loading.filling import digest_tensors
 from memaudit.loading.source import Source, parse_source
 from memaudit.memory.result import Curve, Status
-from memaudit.numerics.closed_form import answer_of, size_of, tolerance_of
-from memaudit.numerics.gradient_scale import derivative, gradient_scale
-from memaudit.numerics.modulus import modulus
-from memaudit.numerics.recall.reaching import numbers_of
+from memaudit.numerics.reparameterization import derivative, gradient_scale, modulus
 from memaudit.numerics.signals import lag_grid, seeded
 from memaudit.options import OPTIONS
+from memaudit.recall.linear import numbers_of
 from memaudit.records import plain
 from memaudit.reparam import TIMES, AbstractReparam
 from memaudit.report import SEVERITIES, Finding, Identity, Recurrence, Report, Result

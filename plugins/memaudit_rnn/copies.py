@@ -9,8 +9,7 @@ import torch
 
 from memaudit.contracts import AbstractPerturbable, Role
 from memaudit.errors import ArgumentError, clean, nearest
-from memaudit.numerics.scans.chunking import chunk_length, spans
-from memaudit.numerics.scans.threads import shares, side_by_side
+from memaudit.numerics.chunking import chunk_length, shares, side_by_side, spans
 from memaudit.perturbable import plain_name
 from memaudit.subjects.copies import Copies
 from memaudit_rnn.network import (

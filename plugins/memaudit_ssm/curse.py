@@ -15,8 +15,7 @@ from torch.nn import functional
 
 from memaudit.contracts import AbstractReparam
 from memaudit.errors import ArgumentError, clean
-from memaudit.numerics.linear import Bank, Dense, System
-from memaudit.numerics.linear.numbers import eigenvalues_of
+from memaudit.numerics.linear import Bank, Dense, System, eigenvalues_of
 from memaudit.reparams import Relu, Softplus
 from memaudit_ssm.core import Core, Stored, class_name
 from memaudit_ssm.family import (

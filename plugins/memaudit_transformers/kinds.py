@@ -17,10 +17,10 @@ from torch.nn.utils import parametrize
 
 from memaudit.contracts import DiagonalDecay, NoDecay
 from memaudit.errors import clean
-from memaudit.numerics.recurrence.lyapunov import Exponent, exponent_of
 from memaudit.perturbable import plain_name
 from memaudit.reparams import Exp, Softplus
 from memaudit.report import Recurrence
+from memaudit.spectrum.jacobian import Exponent, exponent_of
 from memaudit.spectrum.result import point, spectrum
 from memaudit_transformers.scans import (
     CHUNK_SCAN,

@@ -16,8 +16,8 @@ from memaudit.report import Report
 from memaudit.reports.terminal import Terminal
 from tests.cli.played import Interrupted, one_line
 from tests.cli.test_cli_diff import WRONG, places, sample
+from tests.families.handmade import family_report, member
 from tests.handmade import curve, identity, report
-from tests.reports.handmade_family import family_report, member
 
 
 def test_a_report_is_put_into_the_card(card, folder, saved):

@@ -11,8 +11,8 @@ from memaudit.cli.shifts import percent
 from memaudit.cli import main
 from memaudit.report import Finding, Report
 from tests.cli.played import one_line
-from tests.findings.spectral_evidence import modes
 from tests.handmade import LAGS, curve, power_law, report
+from tests.spectrum.evidence import modes
 
 NOTE = Finding("MA105", "supremum-at-edge", "note", "text one", "advice")
 WARNING = Finding("MA201", "near-boundary", "warning", "text two", "advice", "cell")

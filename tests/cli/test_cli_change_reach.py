@@ -13,8 +13,8 @@ from memaudit.report import Report
 from memaudit.stability.result import Radius
 from memaudit.testing.samples import stability
 from tests.cli.played import one_line
-from tests.findings.spectral_evidence import modes
 from tests.handmade import LAGS, curve, of_kind, power_law, report
+from tests.spectrum.evidence import modes
 
 ENDLESS = Radius("no mode reaches the boundary", np.inf, (np.inf, np.inf))
 

@@ -14,9 +14,9 @@ from memaudit.cli import main
 from memaudit.report import Report
 from memaudit.testing.samples import gradients, precision, stability
 from tests.cli.played import one_line
-from tests.findings.spectral_evidence import modes
+from tests.families.handmade import family_report, member
 from tests.handmade import LAGS, curve, linear_layer, power_law, report
-from tests.reports.handmade_family import family_report, member
+from tests.spectrum.evidence import modes
 
 VERDICT = (
     "horizon 139 -> beyond 512 steps, half-life 13.86 -> 4 steps (-71 %), "

@@ -15,7 +15,7 @@ from memaudit.cli import main
 from memaudit.errors import SourceError
 from memaudit.families.result import FamilyReport
 from tests.cli.played import one_line
-from tests.reports.handmade_family import stable, unstable
+from tests.families.handmade import stable, unstable
 
 
 class FamilyInterrupted(KeyboardInterrupt):

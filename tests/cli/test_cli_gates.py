@@ -11,8 +11,8 @@ import pytest
 from memaudit.report import Finding, GateResult, Report
 from memaudit.testing.samples import stability
 from tests.cli.played import one_line
-from tests.findings.spectral_evidence import modes
 from tests.handmade import LAGS, curve, power_law, report
+from tests.spectrum.evidence import modes
 
 
 def model() -> Report:

@@ -11,8 +11,8 @@ from memaudit.cli import main
 from memaudit.memory.result import Status
 from memaudit.report import Finding, Report
 from tests.cli.played import one_line
-from tests.findings.spectral_evidence import modes
 from tests.handmade import LAGS, curve, of_kind, report
+from tests.spectrum.evidence import modes
 
 WARNING = Finding("MA201", "near-boundary", "warning", "text", "advice", "cell")
 SHUT = of_kind("undetermined", "context", values=np.zeros(0), status=Status.NO_TOKENS)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.cli.played import one_line
-from tests.findings.spectral_evidence import modes
 from tests.handmade import curve, report
+from tests.spectrum.evidence import modes
 
 
 def layer(name: str, slowest: float):

@@ -13,7 +13,6 @@ from memaudit.recall.result import Decoding, Recall
 from memaudit.report import Identity, Recurrence, Report
 from memaudit.testing.samples import gradients, precision, stability
 from tests.cli.played import one_line
-from tests.findings.spectral_evidence import modes
 from tests.handmade import (
     LAGS,
     assumption,
@@ -24,6 +23,7 @@ from tests.handmade import (
     power_law,
     report,
 )
+from tests.spectrum.evidence import modes
 
 EVERYTHING = [word for probe in BUILT_IN["probes"] for word in ("--probe", probe)]
 SHUT = of_kind("undetermined", "context", values=np.zeros(0), status=Status.NO_TOKENS)

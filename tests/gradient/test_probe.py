@@ -14,7 +14,7 @@ from memaudit.contracts import AbstractPerturbable, Role, Setting
 from memaudit.errors import ArgumentError
 from memaudit.gradient.forms import DENSE, NO_RECURRENCE, UNBOUNDED, learning_rate, synthetic_task
 from memaudit.gradient.probe import FIXED, Gradient
-from memaudit.numerics.gradient_scale import derivative
+from memaudit.numerics.reparameterization import derivative
 from memaudit.reparams import Best, Clip, Direct, Exp, Softplus, forms
 from tests.stability.diagonal_models import DiagonalCopies, DiagonalSubject, SharedRates
 

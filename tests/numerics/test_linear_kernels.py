@@ -6,8 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from memaudit.numerics.linear import Bank, Dense, DenseBank, Modal, System
-from memaudit.numerics.linear.powers import giant_steps, krylov, power, powers
+from memaudit.numerics.linear import (
+    Bank,
+    Dense,
+    DenseBank,
+    Modal,
+    System,
+    giant_steps,
+    krylov,
+    power,
+    powers,
+)
 from tests.numerics.linear_systems import draw, exact_kernel, jordan, matrices, table
 
 SYSTEMS = table()

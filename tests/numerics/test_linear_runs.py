@@ -7,6 +7,8 @@ from dataclasses import fields, replace
 import pytest
 import torch
 
+from memaudit.numerics import convolution
+from memaudit.numerics.convolution import transform_length
 from memaudit.numerics.linear import (
     EXECUTIONS,
     Bank,
@@ -14,9 +16,7 @@ from memaudit.numerics.linear import (
     DenseBank,
     Modal,
     System,
-    convolution,
 )
-from memaudit.numerics.linear.convolution import transform_length
 from tests.numerics.linear_systems import contraction, draw, exact_answer, pairs, table
 from tests.numerics.scan_references import bytes_beyond_output, relative
 

@@ -61,7 +61,7 @@ def test_a_scan_goes_on_where_another_stopped() -> None:
 def test_chunks_leave_no_trace(monkeypatch: pytest.MonkeyPatch, budget: int) -> None:
     gate, inputs = draw(2, 29, 3)
     whole, _ = linear_scan(gate, inputs)
-    monkeypatch.setattr("memaudit.numerics.scans.chunking.BUDGET", budget)
+    monkeypatch.setattr("memaudit.numerics.chunking.BUDGET", budget)
     assert torch.equal(linear_scan(gate, inputs)[0], whole)
 
 

@@ -7,7 +7,8 @@ import inspect
 import pytest
 import torch
 
-from memaudit.numerics.scans import selective, selective_scan
+from memaudit.numerics import scans
+from memaudit.numerics.scans import selective_scan
 from tests.numerics.scan_references import bytes_beyond_output, relative
 from tests.numerics.scan_references import selective as step_by_step
 
@@ -74,8 +75,8 @@ def test_rows_channels_and_chunks_are_cut_without_a_trace(
 ) -> None:
     x = arguments(3, 5, 23)
     whole = selective_scan(**x, delta_softplus=True)
-    monkeypatch.setattr(selective, "_STATES", states)
-    monkeypatch.setattr("memaudit.numerics.scans.chunking.BUDGET", budget)
+    monkeypatch.setattr(scans, "_STATES", states)
+    monkeypatch.setattr("memaudit.numerics.chunking.BUDGET", budget)
     assert relative(selective_scan(**x, delta_softplus=True), whole) < 1e-14
 
 
@@ -100,7 +101,7 @@ def test_an_error_in_one_row_comes_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise MemoryError("no room")
 
-    monkeypatch.setattr(selective, "_scan", broken)
+    monkeypatch.setattr(scans, "_scan_part", broken)
     with pytest.raises(MemoryError, match="no room"):
         selective_scan(**arguments(4, 3, 10))
 

@@ -79,7 +79,7 @@ def test_a_scan_goes_on_where_another_stopped() -> None:
 def test_chunks_leave_no_trace(monkeypatch: pytest.MonkeyPatch, budget: int) -> None:
     x = arguments(2, 45)
     whole, _ = wkv_scan(*x)
-    monkeypatch.setattr("memaudit.numerics.scans.chunking.BUDGET", budget)
+    monkeypatch.setattr("memaudit.numerics.chunking.BUDGET", budget)
     assert relative(wkv_scan(*x)[0], whole) < 1e-15
 
 

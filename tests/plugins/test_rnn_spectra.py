@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from memaudit.numerics.predictions import predictions
 from safetensors.torch import load_file
 
 import memaudit
@@ -55,7 +54,7 @@ def test_two_directions_have_spectra_of_their_own_and_no_trajectory(
 @pytest.mark.parametrize("name", ["lstm_uni", "gru_uni"])
 def test_the_measured_rate_is_the_predicted_one(shared: Path, name: str) -> None:
     report = memaudit.scan(shared / FOLDER / name, level="quick", dtype="float64")
-    found = {item.query: item for item in predictions(report)}
+    found = {item.query: item for item in report["spectrum"].predictions}
     for query in ("impulse", "reversed"):
         assert found[query].measured == pytest.approx(found[query].rate, rel=0.01)
         assert found[query].complete
@@ -64,7 +63,7 @@ def test_the_measured_rate_is_the_predicted_one(shared: Path, name: str) -> None
 @pytest.mark.parametrize("name", ["lstm", "gru", "rnn"])
 def test_the_demos_measure_what_their_spectra_say(name: str) -> None:
     report = memaudit.scan(f"demo:{name}", queries=["reversed"])
-    (found,) = predictions(report)
+    (found,) = report["spectrum"].predictions
     assert found.measured == pytest.approx(found.rate, rel=0.02)
     (item,) = report.spectrum
     assert item.lyapunov is not None

@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import save_file
 
 import memaudit
+from examples.reproduce.vandermonde import condition, vandermonde
 from memaudit import testing
 from memaudit.errors import SourceError
-from memaudit.numerics.recall import condition, vandermonde
 from memaudit_ssm.core import cast
 from memaudit_ssm.lru import FORMS, LRU
 from tests.plugins import flax_models as flax

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from memaudit.catalog import BUILT_IN
 from memaudit.errors import ArgumentError
-from memaudit.numerics.gradient_scale import gradient_scale, has_flat_stretch
-from memaudit.numerics.modulus import modulus
+from memaudit.numerics.reparameterization import gradient_scale, has_flat_stretch, modulus
 from memaudit.reparam import AbstractReparam
 from memaudit.reparams import (
     Best,

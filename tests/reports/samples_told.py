@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from memaudit.report import Finding, GateResult, Report
 from memaudit.testing.samples import gradients, precision, stability
-from tests.findings.spectral_evidence import modes
 from tests.handmade import assumption, curve, identity, power_law, report
+from tests.spectrum.evidence import modes
 
 FINDINGS = (
     Finding("MA201", "near-boundary", "warning", "100% of it, at a: b", "train it, then", "cell.0"),

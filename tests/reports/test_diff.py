@@ -16,9 +16,9 @@ from memaudit.reports.diff import diff_page, diff_text
 from memaudit.reports.diff_html import diff_html
 from memaudit.reports.diff_verdict import verdict_line
 from memaudit.testing.samples import gradients, precision, stability
-from tests.findings.spectral_evidence import modes
 from tests.handmade import curve, identity, of_kind, power_law, report
-from tests.reports.test_recall_table import sample as recall
+from tests.recall.handmade import sample as recall
+from tests.spectrum.evidence import modes
 
 LAYERS = tuple(modes(0.5 + 0.01 * k, layer=f"layers.{k}") for k in range(13))
 BEFORE = report(curve(), curve("impulse"), spectrum=LAYERS)

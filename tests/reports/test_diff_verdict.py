@@ -19,8 +19,8 @@ from memaudit.reports.diff import OTHER_MODEL, diff_text
 from memaudit.reports.diff_html import diff_html
 from memaudit.reports.diff_table import factor, shift
 from memaudit.reports.diff_verdict import verdict_line
-from tests.findings.spectral_evidence import modes
 from tests.handmade import LAGS, curve, identity, power_law, report
+from tests.spectrum.evidence import modes
 
 FAST = curve(
     values=np.exp(-0.3 * LAGS),

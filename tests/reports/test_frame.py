@@ -15,7 +15,7 @@ from memaudit.report import Recurrence
 from memaudit.spectrum.result import spectrum
 from memaudit.testing import sample_reports
 from tests.handmade import curve, identity, power_law, report
-from tests.reports.test_recall_table import sample as recall
+from tests.recall.handmade import sample as recall
 
 
 def modes(layer: str, *, where: str = "", slowest: float = 0.9):

@@ -10,9 +10,9 @@ import pytest
 from memaudit.reports.lm_eval import LmEval
 from memaudit.testing import sample_reports
 from memaudit.testing.samples import precision
-from tests.findings.spectral_evidence import modes
 from tests.handmade import curve, identity, power_law, report
 from tests.reports.samples_told import told
+from tests.spectrum.evidence import modes
 
 KEYS = [
     *("results", "group_subtasks", "configs", "versions", "n-shot", "higher_is_better"),

@@ -13,10 +13,10 @@ from memaudit.reports.markdown import Markdown
 from memaudit.reports.markdown_text import escaped, paragraph
 from memaudit.testing import sample_reports
 from memaudit.testing.laws import HOSTILE, NAMES, everywhere
-from tests.findings.spectral_evidence import modes
 from tests.handmade import curve, identity, report
 from tests.reports.handmade_page import recall
 from tests.reports.samples_told import cut_short, told
+from tests.spectrum.evidence import modes
 
 TOLD = """\
 ## Memory audit

@@ -6,7 +6,7 @@ import torch
 from examples.reproduce.recurrences.f05_roots_of_unity import folded
 from examples.reproduce.recurrences.l06_ring import kolmogorov, pearson
 from examples.reproduce.recurrences.reading import WAYS, Reader, relative, stepped_state
-from memaudit.numerics.recall import ring, roots_of_unity, vandermonde
+from examples.reproduce.vandermonde import ring, roots_of_unity, vandermonde
 
 
 def draw() -> torch.Generator:

@@ -10,7 +10,7 @@ from torch import nn
 
 import memaudit
 from memaudit.errors import SourceError
-from memaudit.numerics.raw_domain import raw_domain
+from memaudit.numerics.reparameterization import raw_domain
 from memaudit.numerics.signals import seeded
 from memaudit.reparams import Best
 from memaudit.retrofitting.record import Record

@@ -9,7 +9,7 @@ import memaudit
 from examples.reproduce.drawing import COLOURS, lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
 from examples.reproduce.students import DiagonalStudent
-from memaudit.numerics.rounding.formats import rounded
+from memaudit.numerics.rounding import rounded
 from memaudit.numerics.signals import seeded
 from memaudit.report import Report
 from memaudit.stability.probe import Stability

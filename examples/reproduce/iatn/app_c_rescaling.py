@@ -13,7 +13,7 @@ import memaudit
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
 from memaudit.families.result import FamilyReport
-from memaudit.numerics.target_kernel import filtered
+from memaudit.numerics.convolution import filtered
 
 SIZES = (4, 8, 16, 32, 64)
 #: By slowness: beyond these steps the slowest mode of the largest member, e^{-t/64} or e^{-t/64²},

@@ -11,7 +11,7 @@ from torch import Tensor
 import memaudit
 from examples.reproduce.drawing import COLOURS, lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
-from memaudit.numerics.target_kernel import filtered
+from memaudit.numerics.convolution import filtered
 
 INPUTS, LAGS = 4, 128
 #: The claim is an equality; rounding over so many additions stays below this share of the maximum.

@@ -11,7 +11,7 @@ import torch
 import memaudit
 from examples.reproduce.row import Number
 from examples.reproduce.students import Fit, RecurrentStudent, fit
-from memaudit.numerics.crossings import LEAD, Span, trend
+from memaudit.families.crossings import LEAD, Span, trend
 
 if TYPE_CHECKING:
     from examples.reproduce.row import Effort

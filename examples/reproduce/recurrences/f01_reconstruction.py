@@ -22,7 +22,7 @@ from examples.reproduce.recurrences.reading import (
     stepped_state,
 )
 from examples.reproduce.row import Effort, Number, Outcome, Row
-from memaudit.numerics.recall import ring, vandermonde
+from examples.reproduce.vandermonde import ring, vandermonde
 
 #: "Almost perfect", "satisfactory", "not recovered" and "recovered", as relative errors; the paper
 #: shows pictures. The reader of the paper, V^+, decides; what 2 N real equations find in the same

@@ -9,7 +9,7 @@ from torch import Tensor
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.recurrences.reading import TOKENS, Reader, images, portion, relative
 from examples.reproduce.row import Effort, Number, Outcome, Row
-from memaudit.numerics.recall import roots_of_unity, vandermonde
+from examples.reproduce.vandermonde import roots_of_unity, vandermonde
 
 SIZES = (128, 256, 512, 784)
 IMAGES = 200

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
-from memaudit.numerics.recall import haar_basis, ring, vandermonde
+from examples.reproduce.vandermonde import ring, vandermonde
+from memaudit.recall.linear import haar_basis
 
 LENGTH = 512
 SIZES = (32, 64, 128, 256, 512)

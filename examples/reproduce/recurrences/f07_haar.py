@@ -12,7 +12,8 @@ from torch import Tensor
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.recurrences.reading import WAYS
 from examples.reproduce.row import Effort, Number, Outcome, Row
-from memaudit.numerics.recall import haar_basis, ring, vandermonde
+from examples.reproduce.vandermonde import ring, vandermonde
+from memaudit.recall.linear import haar_basis
 
 LENGTH, FUNCTIONS = 4096, 32
 SIZES = (32, 64, 128, 256)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
-from memaudit.numerics.recall import ring
+from examples.reproduce.vandermonde import ring
 from memaudit.targets import target
 
 STEP, LENGTH, MODES, RADII = 0.0075, 2048, 128, (0.99, 1.0)

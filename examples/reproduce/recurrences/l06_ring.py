@@ -10,7 +10,7 @@ from torch import Tensor
 
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
-from memaudit.numerics.recall import ring
+from examples.reproduce.vandermonde import ring
 from memaudit_ssm import LRU
 
 RINGS = ((0.0, 1.0), (0.4, 0.8), (0.95, 1.0), (0.99, 1.0))

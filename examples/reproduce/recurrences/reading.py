@@ -10,7 +10,7 @@ from torch import Tensor
 
 from examples.reproduce.data import mnist
 from memaudit.numerics.linear import Modal
-from memaudit.numerics.recall import Decomposition
+from memaudit.recall.linear import Decomposition
 
 #: Tokens of an image, read line by line.
 TOKENS = 784

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
 from memaudit import registry
-from memaudit.numerics.modulus import kernel_change, modulus
+from memaudit.numerics.reparameterization import kernel_change, modulus
 from memaudit.numerics.signals import seeded
 from memaudit.reparam import AbstractReparam
 

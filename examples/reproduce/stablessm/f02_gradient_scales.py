@@ -11,7 +11,7 @@ from torch import Tensor
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
 from memaudit import registry
-from memaudit.numerics.gradient_scale import gradient_scale
+from memaudit.numerics.reparameterization import gradient_scale
 
 #: Table 1 as it is printed: time → form → G(w). `best` has a = 1, b = 0.5.
 TABLE: dict[str, dict[str, Callable[[Tensor], Tensor]]] = {

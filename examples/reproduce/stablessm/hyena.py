@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from memaudit.numerics.linear.powers import powers
+from memaudit.numerics.linear import powers
 from memaudit.reparam import AbstractReparam
 
 #: Rates of the modes at the start: the steps of S4 and S5, a rate of one held over each.

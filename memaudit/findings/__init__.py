@@ -1,1 +1,0 @@
-"""The rules: a code, a sentence, the evidence it needs, the advice."""

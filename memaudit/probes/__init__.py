@@ -1,1 +1,0 @@
-"""Measurements beside the memory functions, one class each."""
