@@ -16,7 +16,7 @@ from memaudit.cli.starting import calm, check_device, check_dtype, imported
 from memaudit.cli.targets import Target, parse_targets, spare_model
 from memaudit.errors import ArgumentError, clean
 from memaudit.report_files import dumps, write_text
-from memaudit.reports.progress import progress_bar
+from memaudit.writers.progress import progress_bar
 from memaudit.settings import LARGEST_SEED
 
 if TYPE_CHECKING:

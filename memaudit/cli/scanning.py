@@ -16,7 +16,7 @@ from memaudit.cli.settings import parse_settings
 from memaudit.cli.starting import calm, check_device, check_dtype, imported
 from memaudit.cli.targets import Target, parse_targets, write_targets
 from memaudit.errors import ArgumentError, MemauditError
-from memaudit.reports.progress import progress_bar
+from memaudit.writers.progress import progress_bar
 from memaudit.settings import LARGEST_SEED
 
 if TYPE_CHECKING:

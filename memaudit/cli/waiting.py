@@ -22,7 +22,7 @@ def waiting(words: str) -> Iterator[None]:
         return
     from rich.console import Console
 
-    from memaudit.reports.progress import Forgiving
+    from memaudit.writers.progress import Forgiving
 
     status = Console(file=cast("IO[str]", Forgiving(sys.stderr))).status(words)
     timer = Timer(SOON, status.start)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from memaudit.contracts import AbstractReportFormat
 from memaudit.errors import clean
-from memaudit.report import SEVERITIES
-from memaudit.reports.summary import PARTIAL, verdict_line
+from memaudit.report import PARTIAL, SEVERITIES
+from memaudit.writers.terminal import verdict_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,10 +44,10 @@ def annotation(level: str, title: str, message: str) -> str:
 def _lines(report: Report) -> Iterator[str]:
     for gate in report.gates:
         if gate.hit:
-            yield annotation("error", f"memaudit gate {gate.word}", f"hit by {gate.told}")
+            yield annotation("error", f"memaudit gate {gate.word}", f"hit by {gate.reason}")
     for error in report.errors:
-        told = "; ".join(filter(None, (error.get("message", ""), error.get("hint", ""))))
-        yield annotation("error", f"memaudit {error.get('code', '')}", told)
+        fact = "; ".join(filter(None, (error.get("message", ""), error.get("hint", ""))))
+        yield annotation("error", f"memaudit {error.get('code', '')}", fact)
     if not report.complete:
         yield annotation("warning", "memaudit", PARTIAL)
     for severity in reversed(SEVERITIES):
@@ -55,6 +55,6 @@ def _lines(report: Report) -> Iterator[str]:
             if finding.severity == severity:
                 where = f" at {finding.where}" if finding.where else ""
                 title = f"{finding.code} {finding.name}{where}"
-                told = f"{finding.message} -> {finding.advice}"
-                yield annotation(LEVELS[severity], title, told)
+                message = f"{finding.message} -> {finding.advice}"
+                yield annotation(LEVELS[severity], title, message)
     yield annotation("notice", f"memaudit {report.subject.source}", verdict_line(report))

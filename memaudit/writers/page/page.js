@@ -26,9 +26,7 @@
     if (size >= 1e5 || (size > 0 && size < 1e-3)) { return value.toExponential(3).replace(/\.?0+e/, "e"); }
     return String(Number(value.toPrecision(5)));
   }
-  // On an axis of powers 0 has a place of its own, a decade below 1; between them is nothing.
-  function zero(value) { return value >= 1 ? power(value) : Math.abs(value - 0.1) < 1e-9 ? "0" : ""; }
-  var FORMATS = { power: power, short: short, zero: zero, name: function (p) { return p.name; } };
+  var FORMATS = { power: power, short: short, name: function (p) { return p.name; } };
 
   function painted(value, key, colour) {
     if (Array.isArray(value)) {
@@ -80,7 +78,7 @@
   }
 
   function option(item) {
-    var view = item.views[item.view], colour = palette(), made = painted(view.option, "", colour);
+    var view = item.view, colour = palette(), made = painted(view.option, "", colour);
     made.textStyle = { fontFamily: getComputedStyle(document.body).fontFamily, color: colour("soft") };
     made.tooltip = Object.assign({ confine: true, transitionDuration: 0, className: "tip", backgroundColor: colour("raised"),
       borderColor: colour("rule"), textStyle: { color: colour("ink"), fontSize: 12 } }, made.tooltip, { formatter: tip(view) });
@@ -92,12 +90,11 @@
       axis.axisTick = { show: false };
       axis.splitLine = { show: axis.type !== "category" && name === "yAxis" || !!view.grid, lineStyle: { color: colour("grid") } };
     });
-    if (view.lag && item.log) {
-      made.xAxis.type = "log";
-      made.xAxis.min = 1;
-      made.series.forEach(function (s) { s.data = (s.data || []).filter(function (p) { return p[0] >= 1; }); });
+    if (view.log && item.log) {
+      Object.assign(made.xAxis, { type: "log", min: view.log[0], max: view.log[1] });
+      made.series.forEach(function (s) { s.data = (s.data || []).filter(function (p) { return (p.value || p)[0] > 0; }); });
     }
-    made.legend = { show: false, data: made.series.map(function (s) { return s.name; }), selected: item.selected[item.view] };
+    made.legend = { show: false, data: made.series.map(function (s) { return s.name; }), selected: item.selected };
     return made;
   }
   // Names beside points: wherever no other name and no point is, and where the fewest lines go through; or none.
@@ -270,11 +267,11 @@
 
   function start(figure) {
     var plot = figure.querySelector(".plot");
-    var item = { view: 0, log: figure.dataset.scale === "log", selected: [], looked: {}, plot: plot };
-    item.views = all("script.view", figure).map(function (s) { return JSON.parse(s.textContent); });
-    item.views.forEach(function () { item.selected.push({}); });
+    var view = JSON.parse(figure.querySelector("script.view").textContent);
+    var item = { view: view, log: figure.dataset.scale === "log", selected: {}, looked: {}, plot: plot };
+    view.off.forEach(function (name) { item.selected[name] = false; });
     item.chart = window.echarts.init(plot, null, { renderer: "svg" });
-    all(".keys", figure).forEach(function (keys, k) {
+    all(".keys", figure).forEach(function (keys) {
       keys.addEventListener("click", function (event) {
         var button = event.target.closest("button");
         if (!button) { return; }
@@ -282,16 +279,9 @@
         chosen.forEach(function (b) {
           var on = button.dataset.all ? button.dataset.all === "on" : b.getAttribute("aria-pressed") !== "true";
           b.setAttribute("aria-pressed", String(on));
-          item.selected[k][b.dataset.name] = on;
+          item.selected[b.dataset.name] = on;
           item.chart.dispatchAction({ type: on ? "legendSelect" : "legendUnSelect", name: b.dataset.name });
         });
-      });
-    });
-    all("select", figure).forEach(function (select) {
-      select.addEventListener("change", function () {
-        item.view = select.selectedIndex;
-        all(".keys", figure).forEach(function (keys, k) { keys.hidden = k !== item.view; });
-        afresh(item);
       });
     });
     all(".reset", figure).forEach(function (button) { button.addEventListener("click", function () { whole(item); }); });

@@ -6,20 +6,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 from xml.etree import ElementTree
 
-from memaudit import registry
 from memaudit.contracts import AbstractReportFormat
-from memaudit.errors import MachineError, clean
-from memaudit.needs import unmet
-from memaudit.reports.summary import PARTIAL, verdict_line
+from memaudit.errors import clean
+from memaudit.report import PARTIAL
+from memaudit.rules import all_rules, unmet
+from memaudit.writers.terminal import verdict_line
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
-    from memaudit.contracts import AbstractRule
     from memaudit.report import Finding, Report
 
 LONGEST = 1200
-#: Findings that fail their test; a note passes it, and is told there.
+#: Findings that fail their test; a note passes it, and is written there.
 FAILING = ("error", "warning")
 
 
@@ -57,8 +56,8 @@ def _audit(report: Report) -> Element:
     """Whether everything was measured: what went wrong is an error of the test itself."""
     case = _case("audit", "complete")
     for error in report.errors:
-        told = "; ".join(filter(None, (error.get("message", ""), error.get("hint", ""))))
-        _outcome(case, "error", clean(error.get("code", "")), clean(told, limit=LONGEST))
+        fact = "; ".join(filter(None, (error.get("message", ""), error.get("hint", ""))))
+        _outcome(case, "error", clean(error.get("code", "")), clean(fact, limit=LONGEST))
     if not report.complete and not report.errors:
         _outcome(case, "error", "partial", PARTIAL)
     return case
@@ -68,9 +67,9 @@ def _gates(report: Report) -> list[Element]:
     cases = [_case("gate", gate.word) for gate in report.gates]
     for case, gate in zip(cases, report.gates, strict=True):
         if gate.hit:
-            _outcome(case, "failure", "gate", f"hit by {clean(gate.told, limit=LONGEST)}")
-        elif gate.told:
-            _skipped(case, gate.told)
+            _outcome(case, "failure", "gate", f"hit by {clean(gate.reason, limit=LONGEST)}")
+        elif gate.reason:
+            _skipped(case, gate.reason)
     return cases
 
 
@@ -79,7 +78,7 @@ def _rules(report: Report) -> list[Element]:
     found: dict[str, list[Finding]] = {}
     for finding in report.findings:
         found.setdefault(finding.code, []).append(finding)
-    known = _known()
+    known = all_rules()
     names = {code: rule.name for code, rule in known.items()}
     names |= {code: findings[0].name for code, findings in found.items()}
     cases: list[Element] = []
@@ -91,7 +90,7 @@ def _rules(report: Report) -> list[Element]:
 
 
 def _rule(case: Element, findings: list[Finding]) -> Element:
-    texts = [_told(finding) for finding in findings]
+    texts = [_line(finding) for finding in findings]
     if any(finding.severity in FAILING for finding in findings):
         more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
         head = clean(findings[0].message, limit=LONGEST) + more
@@ -101,20 +100,10 @@ def _rule(case: Element, findings: list[Finding]) -> Element:
     return case
 
 
-def _told(finding: Finding) -> str:
+def _line(finding: Finding) -> str:
     where = f"{clean(finding.where)}: " if finding.where else ""
-    told = f"{clean(finding.message, limit=LONGEST)} -> {clean(finding.advice, limit=LONGEST)}"
-    return where + told
-
-
-def _known() -> dict[str, type[AbstractRule]]:
-    rules: dict[str, type[AbstractRule]] = {}
-    for code in registry.available("findings"):
-        try:
-            rules[code] = registry.load(registry.find("findings", code))
-        except MachineError:  # broken or twice there: it was not asked, either
-            continue
-    return rules
+    message = f"{clean(finding.message, limit=LONGEST)} -> {clean(finding.advice, limit=LONGEST)}"
+    return where + message
 
 
 def _facts(report: Report) -> dict[str, object]:

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from memaudit.report import Report
 
 #: The settings of an audit that `--set` takes, and what they are when nobody sets them.
-USUAL: dict[str, Any] = {
+DEFAULTS: dict[str, Any] = {
     **{"normalization": "iatn", "amplitudes": None, "epsilon": 1e-3, "baseline": "zero"},
     "words": None,
 }
 #: Where the value of an option is cut: lists of numbers are long.
 LONGEST = 1000
-CHOSEN: dict[str, tuple[str, ...]] = {"queries": DEFAULT_QUERIES, "probes": DEFAULT_PROBES}
+DEFAULT_NAMES: dict[str, tuple[str, ...]] = {"queries": DEFAULT_QUERIES, "probes": DEFAULT_PROBES}
 
 
 def command(report: Report) -> str:
@@ -27,11 +27,11 @@ def command(report: Report) -> str:
 
     Options of the adapter are in the notes of the report.
     """
-    settings, who = report.settings, report.subject
-    own, options = _in_python(report), _options(report)
-    if own or any("<" in str(value) for value in options.values()):
-        return _call(report, "model" if own else clean(repr(who.source)), options)
-    words = ["memaudit", "scan", clean(who.source)]
+    settings, subject = report.settings, report.subject
+    in_python, options = _in_python(report), _options(report)
+    if in_python or any("<" in str(value) for value in options.values()):
+        return _call(report, "model" if in_python else clean(repr(subject.source)), options)
+    words = ["memaudit", "scan", clean(subject.source)]
     for key in ("horizon", "seed"):
         words += [f"--{key}", clean(settings[key])] if key in settings else []
     if settings.get("level") in ("quick", "thorough"):
@@ -40,9 +40,9 @@ def command(report: Report) -> str:
         words.append("--trust-remote-code")
     for key, option in (("queries", "--query"), ("probes", "--probe")):
         words += [word for name in _chosen(report, key) for word in (option, clean(name))]
-    for key, value in {**_unusual(report), **options}.items():
+    for key, value in {**_changed(report), **options}.items():
         words += ["--set", clean(f"{key}={_text(value)}", limit=LONGEST)]
-    return shlex.join([*words, "--dtype", clean(who.dtype)])
+    return shlex.join([*words, "--dtype", clean(subject.dtype)])
 
 
 def _in_python(report: Report) -> bool:
@@ -55,24 +55,28 @@ def _call(report: Report, source: str, options: dict[str, Any]) -> str:
     """`memaudit.scan(…)` of a module or function, or with an option that is one."""
     keys = ("horizon", "seed", "level")
     given = {key: report.settings[key] for key in keys if key in report.settings}
-    given |= {key: list(names) for key in CHOSEN if (names := _chosen(report, key))}
-    given |= _unusual(report)
+    given |= {key: list(names) for key in DEFAULT_NAMES if (names := _chosen(report, key))}
+    given |= _changed(report)
     words = [f"{clean(key)}={clean(repr(value))}" for key, value in given.items()]
     if source != "model":
         words.append(f"dtype={clean(repr(report.subject.dtype))}")
-    told = (f"{clean(repr(key))}: {clean(_word(value))}" for key, value in options.items())
-    words += [f"**{{{', '.join(told)}}}"] if options else []
+    pairs = (f"{clean(repr(key))}: {clean(_word(value))}" for key, value in options.items())
+    words += [f"**{{{', '.join(pairs)}}}"] if options else []
     return f"memaudit.scan({', '.join([source, *words])})"
 
 
 def _chosen(report: Report, key: str) -> tuple[str, ...]:
     names = tuple(report.settings.get(key) or ())
-    return () if names == CHOSEN[key] else names
+    return () if names == DEFAULT_NAMES[key] else names
 
 
-def _unusual(report: Report) -> dict[str, Any]:
+def _changed(report: Report) -> dict[str, Any]:
     settings = report.settings
-    return {key: settings[key] for key, usual in USUAL.items() if settings.get(key, usual) != usual}
+    return {
+        key: settings[key]
+        for key, default in DEFAULTS.items()
+        if settings.get(key, default) != default
+    }
 
 
 def _options(report: Report) -> dict[str, Any]:
