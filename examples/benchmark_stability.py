@@ -28,7 +28,7 @@ from memaudit.numerics.perturbation.errors import error_norm
 from memaudit.numerics.perturbation.fan_norms import fan_norms
 from memaudit.numerics.perturbation.search import Problem, ascent_errors, random_errors
 from memaudit.numerics.signals import seeded
-from memaudit_ssm.layers import S4D
+from memaudit_ssm import S4D
 
 NORM, BALL = "sobolev", "spectral"
 #: Of StableSSM, Fig. 1: from 1e-3, two to a doubling.

@@ -22,10 +22,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from memaudit_ssm.layers.lru import LRU
-from memaudit_ssm.layers.s4d import S4D, S4DBlock
-from memaudit_ssm.models.example import ExampleStack
-from memaudit_ssm.models.flax_stack import FlaxBlock, FlaxStack
+from memaudit_ssm.flax import FlaxBlock, FlaxStack
+from memaudit_ssm.lru import LRU
+from memaudit_ssm.s4d import S4D, ExampleStack, S4DBlock
 
 DEMO_FOLDER = Path(__file__).resolve().parent.parent / "memaudit" / "demos"
 HELD_OUT = 256
@@ -89,7 +88,7 @@ def s4d(generator: torch.Generator) -> Recipe:
     block.load_state_dict(S4D(hidden, states, generator=generator).state_dict(), strict=False)
     low, high = math.log(SMALLEST_STEP), math.log(LARGEST_STEP)
     nn.init.uniform_(block.kernel.log_dt, low, high, generator=generator)
-    model = ExampleStack([block], inputs=1, outputs=1, hidden=hidden, prenorm=False, pooled=False)
+    model = ExampleStack([block], inputs=1, outputs=1, hidden=hidden, prenorm=False, pooling="none")
     mix = block.output_linear[0]
     _draw((model.encoder, model.decoder, mix), generator)
     config = {"d_input": 1, "d_output": 1, "d_model": hidden, "d_state": states, "n_layers": 1}

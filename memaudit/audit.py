@@ -13,14 +13,19 @@ from memaudit.contracts import Tools
 from memaudit.devices import exact_math, shortage
 from memaudit.doctor import environment
 from memaudit.errors import MachineError, MemauditError
+from memaudit.loading.digest import digest_tensors
 from memaudit.opening import load, open_source
-from memaudit.probe_options import build_probes, given_options, split_probe_options
+from memaudit.options import (
+    build_probes,
+    check_setting,
+    given_options,
+    split_options,
+    split_probe_options,
+)
 from memaudit.report import Report, Result
 from memaudit.rig import Rig
 from memaudit.rules import judge
-from memaudit.settings import check_setting, split_options
 from memaudit.texts import text_told
-from memaudit.watch import WeightsKept
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -144,7 +149,7 @@ def _measure(
                 try:
                     _run(probe, rig, setting, results, progress, place)
                 except MemauditError as error:
-                    cheap = probe.cost == "cheap" and not registry.stranger("probes", probe.name)
+                    cheap = probe.cost == "cheap" and not registry.outside("probes", probe.name)
                     if cheap and len(parts) == 1 and "memory" not in results:
                         raise  # nothing was measured: the error is the answer
                     found.failed(error, where=name)
@@ -168,8 +173,8 @@ def _run(
 ) -> None:
     """One probe; an outside one is named when it fails, and must leave the weights alone."""
     stage = f"{place}{probe.name}"
-    outside = registry.stranger("probes", probe.name)
-    kept = None if outside is None else WeightsKept(subject.weights)
+    outside = registry.outside("probes", probe.name)
+    before = "" if outside is None else digest_tensors(dict(subject.weights()))
 
     def keep(result: Result) -> None:
         results[probe.name] = result
@@ -179,9 +184,9 @@ def _run(
     with registry.calling("probes", probe.name, "failed"), _enough_memory():
         keep(probe.measure(subject, setting, tools))
     progress(stage, 1, 1)
-    if outside is not None and kept is not None and (moved := kept.restore()):
+    if outside is not None and digest_tensors(dict(subject.weights())) != before:
         del results[probe.name]
-        raise registry.nonsense(outside, f"moved the weights {', '.join(moved[:5])}")
+        raise registry.nonsense(outside, "moved the weights of the model: load it anew")
 
 
 @contextmanager

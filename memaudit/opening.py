@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +13,9 @@ from memaudit.errors import ArgumentError, MemauditError, SourceError, clean, li
 from memaudit.loading.access import ACCESS, Access, Progress, access_from
 from memaudit.loading.retrofit_files import retrofit_folder
 from memaudit.loading.source import Source, parse_source
-from memaudit.settings import MEASURING, OPENING, SCANNING
-from memaudit.strangers import check_claim, check_subject
-from memaudit.watch import WeightsKept
+from memaudit.options import OPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import torch
 
 #: A claim this strong knows the module better than a trial of its forward does.
@@ -110,34 +105,11 @@ def _open(source: Source, adapter: str | None, request: Request, *, moved: bool)
     chosen = _choose(source, adapter)
     unknown = [name for name in request.options if name not in chosen.options]
     if unknown:
-        hint = nearest(unknown[0], [*chosen.options, *SCANNING, *OPENING, *MEASURING])
+        hint = nearest(unknown[0], [*chosen.options, *OPTIONS])
         fact = f"neither scan nor adapter {chosen.name} has an option {clean(unknown[0])!r}"
         raise ArgumentError(fact, hint=hint)
-    does, seconds = "failed to open it", source.access.timeout
-    with (
-        _untouched(source, registry.find("adapters", chosen.name)),
-        registry.calling("adapters", chosen.name, does, seconds=seconds) as other,
-    ):
-        subject = chosen.load(source, request)
-        check_subject(other, subject)
-    return subject
-
-
-@contextmanager
-def _untouched(source: Source, plugin: registry.Plugin) -> Iterator[None]:
-    """Keep a stranger's adapter from moving the weights of a module that it looks at."""
-    state = getattr(source.module, "state_dict", None)
-    if plugin.built_in or state is None:
-        yield
-        return
-    kept = WeightsKept(state)
-    try:
-        yield
-    finally:
-        moved = kept.restore()
-    if moved:
-        names = clean(", ".join(moved[:5]))
-        raise registry.nonsense(plugin, f"moved the weights {names}; they were put back")
+    with registry.calling("adapters", chosen.name, "failed to open it"):
+        return chosen.load(source, request)
 
 
 def _on_device(source: Source, device: torch.device) -> Source:
@@ -203,13 +175,10 @@ def _claims(source: Source) -> list[tuple[AbstractAdapter, Claim]]:
     for name, plugins in registry.available("adapters").items():
         if len(plugins) > 1:
             raise registry.clash(plugins)
-        seconds = source.access.patience()
         try:
-            with _untouched(source, registry.find("adapters", name)):
-                with registry.calling("adapters", name, "failed to look", seconds=seconds) as other:
-                    adapter = registry.build("adapters", name)
-                    claim = adapter.claim(source)
-                check_claim(other, claim)
+            with registry.calling("adapters", name, "failed to look"):
+                adapter = registry.build("adapters", name)
+                claim = adapter.claim(source)
         except SourceError as error:
             refusal = refusal or error
             continue

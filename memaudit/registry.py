@@ -10,8 +10,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
 from memaudit.catalog import ABSTRACT, BUILT_IN, CONTRACT
-from memaudit.errors import ArgumentError, MachineError, clean, nearest
-from memaudit.guard import contained
+from memaudit.errors import ArgumentError, MachineError, MemauditError, clean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 KINDS = tuple(BUILT_IN)
 SINGULAR = {kind: kind.removesuffix("s") for kind in KINDS} | {"queries": "query"}
 OURS = "memaudit"
-#: Seconds that a plugin may take to import; large libraries take half of that from a cold disk.
-PATIENCE = 60.0
 BROKEN = "reinstall or uninstall that distribution"
 
 
@@ -88,7 +85,7 @@ def clash(rivals: tuple[Plugin, ...]) -> MachineError:
 def load(plugin: Plugin) -> type[Any]:
     """Import the class behind a plugin."""
     module, _, attribute = plugin.target.partition(":")
-    with contained(plugin.title(), "does not import", hint=BROKEN, seconds=PATIENCE):
+    with named(plugin, "does not import"):
         return getattr(importlib.import_module(module), attribute)
 
 
@@ -97,27 +94,41 @@ def build(kind: str, name: str, **options: Any) -> Any:
     plugin = find(kind, name)
     made = load(plugin)
     _check_contract(plugin, made)
-    with contained(plugin.title(), "cannot be built", hint=BROKEN, seconds=PATIENCE):
+    with named(plugin, "cannot be built"):
         return made(**options)
 
 
-def stranger(kind: str, name: object) -> Plugin | None:
-    """The plugin behind a name when it came from outside; what memaudit brings is no stranger."""
+def outside(kind: str, name: object) -> Plugin | None:
+    """The plugin behind a name when it came from outside, None for what memaudit brings."""
     rivals = available(kind).get(str(name), ())
     return next((plugin for plugin in rivals if not plugin.built_in), None)
 
 
 @contextmanager
-def calling(
-    kind: str, name: object, does: str, *, seconds: float | None = None, memory: bool = False
-) -> Iterator[Plugin | None]:
-    """Contain whatever a plugin from outside does; memaudit's own bugs stay visible as such."""
-    plugin = stranger(kind, name)
+def named(plugin: Plugin, does: str) -> Iterator[None]:
+    """Turn what a plugin raises into E_PLUGIN, with its name; --debug shows the traceback.
+
+    The only broad `except` of the code base. Errors of memaudit itself and a shortage of memory,
+    which somebody may help, pass through.
+    """
+    try:
+        yield
+    except (MemauditError, MemoryError):
+        raise
+    except Exception as error:
+        fact = f"{plugin.title()} {does}: {type(error).__name__}: {clean(error)}"
+        raise MachineError("E_PLUGIN", fact, hint=BROKEN, stage="plugins") from error
+
+
+@contextmanager
+def calling(kind: str, name: object, does: str) -> Iterator[None]:
+    """Name a plugin from outside when it raises; memaudit's own bugs stay visible as such."""
+    plugin = outside(kind, name)
     if plugin is None:
-        yield None
+        yield
         return
-    with contained(plugin.title(), does, hint=BROKEN, seconds=seconds, memory=memory):
-        yield plugin
+    with named(plugin, does):
+        yield
 
 
 def nonsense(plugin: Plugin, fact: str) -> MachineError:

@@ -7,6 +7,7 @@ The report knows no capability. A result says its own numbers (`metrics`) and wh
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -31,6 +32,12 @@ SEVERITIES = ("note", "warning", "error")
 PARTIAL = "PARTIAL REPORT: the audit was cut short; this is what was measured before."
 
 
+def spelled(name: str) -> str:
+    """A name as it is compared: `impulse/half_life`, `impulse.half-life` and longer ones alike."""
+    plain = name.strip().removeprefix(PREFIX).removeprefix("memaudit.")
+    return plain.replace("/", ".").replace("-", "_").lower()
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One named number of the model or, with `layer`, of a layer.
@@ -39,9 +46,9 @@ class Metric:
     name stands for a word such as a number format. `value` None was not measured; it is infinite
     where it lies `beyond` how far was looked. `over` ("min" or "max") makes the number of the model
     from those of the layers. `better` is "more" or "less" where a change is good or bad; `signed`
-    numbers may be negative. `within` names the option that limits how far is looked. `holder` is
-    the query or layer that a number of the model comes from, `unknown` those that were not measured
-    and might change it.
+    numbers may be negative, `whole` ones are counts. `within` names the option that limits how far
+    is looked. `holder` is the query or layer that a number of the model comes from, `unknown` those
+    that were not measured and might change it.
     """
 
     name: str
@@ -54,6 +61,7 @@ class Metric:
     holder: str = ""
     unknown: tuple[str, ...] = ()
     signed: bool = False
+    whole: bool = False
     within: str = ""
 
     @property
@@ -61,8 +69,36 @@ class Metric:
         """The name in `report.metrics()`, without the prefix."""
         return clean(f"{self.name}/{self.layer}" if self.layer else self.name)
 
+    def matches(self, name: str) -> bool:
+        """Whether a name, with or without a layer behind it, may be this declared metric."""
+        pattern = re.escape(spelled(self.name)).replace(r"\*", "[^.]+(?:.[^.]+)??")
+        return re.fullmatch(rf"{pattern}(?:\..+)?", spelled(name)) is not None
+
+    def bounds(self) -> tuple[float, float]:
+        """The smallest and the largest that the number can be, as far as was measured."""
+        lowest = -math.inf if self.signed else 0.0
+        if self.value is None:
+            return lowest, math.inf
+        low = high = self.value
+        if math.isinf(self.value) and self.beyond is not None:
+            # A count beyond the last lag is at least one more; anything else is just above it.
+            low = self.beyond + 1 if self.whole else math.nextafter(self.beyond, math.inf)
+        if self.unknown and self.over != "max":
+            low = lowest
+        if self.unknown and self.over != "min":
+            high = math.inf
+        return low, high
+
+    def text(self) -> str:
+        """The number in four digits, and the query or layer that it comes from."""
+        if self.value is None:
+            return "not measured"
+        if math.isinf(self.value):
+            return "infinite" if self.beyond is None else f"beyond {self.beyond:.4g}"
+        return f"{self.value:.4g}" + (f" at {clean(self.holder)}" if self.holder else "")
+
     def at(self, value: float | None, *words: str, **facts: Any) -> Metric:
-        """This metric with a value, and with words for the stars in its name."""
+        """The metric with a value, and with words for the stars in its name."""
         name = self.name
         for word in words:
             name = name.replace("*", word, 1)
@@ -314,7 +350,7 @@ class Report(Record):
 
     def document(self) -> Document:
         """The report as a writer for people draws it."""
-        from memaudit.reproduction import command
+        from memaudit.options import command
         from memaudit.sections import Document
 
         subject = self.subject

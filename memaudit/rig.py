@@ -147,7 +147,7 @@ class Rig(AbstractSubject):
     ) -> torch.Tensor:
         step("measure.pass")
         adapter, asked = self.identity.adapter, self.subject
-        with registry.calling("adapters", adapter, "failed to answer", memory=True), shortage():
+        with registry.calling("adapters", adapter, "failed to answer"), shortage():
             answer = asked.respond(inputs) if hear is None else asked.listen(inputs, hear)
         check_answer(answer, inputs, pooled=self.pooled)
         return answer

@@ -55,6 +55,11 @@ class Rule:
         return " ".join(inspect.cleandoc(self.check.__doc__ or "").split())
 
     @property
+    def summary(self) -> str:
+        """The first sentence of the explanation."""
+        return inspect.cleandoc(self.check.__doc__ or "").partition("\n")[0]
+
+    @property
     def severities(self) -> str:
         """How grave a finding may be, in words: "error or warning"."""
         return " or ".join(filter(None, (self.severity, self.milder)))

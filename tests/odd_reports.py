@@ -11,9 +11,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memaudit.comparing import compare
+
 from memaudit import registry
 from memaudit.cards import eval_results
-from memaudit.comparing import compare
 from memaudit.errors import MemauditError
 from memaudit.report import Report
 from memaudit.reports.diff import diff_text

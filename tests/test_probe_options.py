@@ -15,12 +15,7 @@ from memaudit.catalog import BUILT_IN, DEFAULT_PROBES
 from memaudit.cli.app import main
 from memaudit.contracts import AbstractProbe
 from memaudit.errors import ArgumentError, MachineError
-from memaudit.probe_options import (
-    build_probes,
-    given_options,
-    probe_options,
-    split_probe_options,
-)
+from memaudit.options import build_probes, given_options, probe_options, split_probe_options
 from memaudit.spectrum.probe import Spectrum
 
 #: Values that no option of a number or a name takes, whatever it is called.

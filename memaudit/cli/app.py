@@ -6,19 +6,16 @@ import errno
 import os
 import sys
 import traceback
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from memaudit import __version__
-from memaudit.cli.card import card
-from memaudit.cli.command import Command, Group
 from memaudit.cli.diff import diff
-from memaudit.cli.doctor import doctor
-from memaudit.cli.explain import explain
 from memaudit.cli.family import family
-from memaudit.cli.fold import fold
-from memaudit.cli.list_plugins import list_plugins
+from memaudit.cli.inventory import doctor, explain, list_plugins
 from memaudit.cli.output import (
     INTERRUPTED,
     UNMEASURED,
@@ -28,13 +25,13 @@ from memaudit.cli.output import (
     to_stdout,
     unwritable,
 )
-from memaudit.cli.retrofit import retrofit
-from memaudit.cli.scan import scan
-from memaudit.cli.stopping import Stopping
+from memaudit.cli.retrofit import fold, retrofit
+from memaudit.cli.scan import card, scan
+from memaudit.cli.signals import Stopping
 from memaudit.errors import ArgumentError, MachineError, MemauditError, clean
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 #: Neither a failed gate (1) nor anything else that a pipeline could act upon.
 CRASHED = 70
@@ -42,6 +39,48 @@ CRASHED = 70
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 #: Output that finds no room: a full disk or quota, a limit of the shell, a disk that fails.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+
+
+class Command(TyperCommand):
+    """A command."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """The help option, without `<bool>` behind it."""
+        return _bare(super().get_help_option(ctx))
+
+
+class Group(TyperGroup):
+    """The group of all commands; typer would end an interrupted one without a word."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """Read the arguments."""
+        with _interruption():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; it handles an interruption itself once something was measured."""
+        with _interruption():
+            return super().invoke(ctx)
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """The help option, without `<bool>` behind it."""
+        return _bare(super().get_help_option(ctx))
+
+
+@contextmanager
+def _interruption() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(UNMEASURED)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _bare(option: Any) -> Any:
+    if option is not None:
+        option.metavar = ""
+    return option
+
 
 app = typer.Typer(
     name="memaudit",
@@ -105,12 +144,12 @@ def _run(given: list[str]) -> int:
     try:
         return app(given, prog_name="memaudit", standalone_mode=False) or 0
     except MemauditError as error:
-        return _told(error, given)
+        return _report_error(error, given)
     except UsageError as error:
-        return _told(_misused(error), given)
+        return _report_error(_misused(error), given)
     except MemoryError:
         fact = "the machine has too little memory for this"
-        return _told(
+        return _report_error(
             MachineError("E_MEMORY", fact, hint="try --quick or a smaller --horizon"), given
         )
     except (KeyboardInterrupt, typer.Abort):
@@ -123,7 +162,7 @@ def _run(given: list[str]) -> int:
             return 0
         if error.errno not in NO_ROOM:
             return _crashed(error, given)
-        return _told(unwritable(error, source=""), given)
+        return _report_error(unwritable(error, source=""), given)
     except Exception as error:
         return _crashed(error, given)
 
@@ -141,7 +180,7 @@ def _misused(error: Any) -> ArgumentError:
     return ArgumentError(fact, hint=f"see {context.command_path} --help")
 
 
-def _told(error: MemauditError, given: list[str]) -> int:
+def _report_error(error: MemauditError, given: list[str]) -> int:
     if _debugging(given):
         traceback.print_exc()
     say(error.line())

@@ -1,25 +1,125 @@
-"""What is registered, with a summary of each; built-ins are read, not imported."""
+"""`memaudit list`, `explain` and `doctor`: what is registered, what it means, what works here."""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
+import math
+import textwrap
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from memaudit import registry
 from memaudit.catalog import DEMOS
-from memaudit.errors import MachineError, clean
+from memaudit.cli.output import say, show, to_stdout, waiting
+from memaudit.cli.parameters import takes
+from memaudit.errors import ArgumentError, MachineError, clean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rich.console import RenderableType
+    from rich.table import Table
+
     from memaudit.registry import Plugin
 
-KINDS = (*registry.KINDS, "demos")
+KINDS = (*registry.KINDS, "metrics", "demos")
+
+
+@takes(
+    "debug",
+    kind=(str | None, typer.Argument(help=f"{', '.join(KINDS[:-1])} or {KINDS[-1]}."), None),
+    pattern=(
+        str,
+        typer.Argument(help="A name with the wildcards * and ?.", show_default=False),
+        "*",
+    ),
+)
+def list_plugins(kind: str | None, pattern: str, **given: Any) -> None:
+    """List adapters, queries, probes, reparameterizations, targets, findings, reports, metrics.
+
+    Of adapters and probes it shows the options as well, of reparams ranges, moduli and gradients,
+    when they are asked for by name.
+    """
+    from rich.text import Text
+
+    del given
+    if kind is not None and kind not in KINDS:
+        raise ArgumentError(f"unknown kind {clean(kind)!r}", hint=nearest(kind, KINDS))
+    wanted = (kind,) if kind else KINDS
+    tables = [(name, rows(name, pattern)) for name in wanted]
+    shown = [(name, found) for name, found in tables if found or kind]
+    for position, (name, found) in enumerate(shown):
+        title = Text(("\n" if position else "") + name, style="bold underline")
+        show(title, _table(found) if found else Text("none"))
+    if kind in ("adapters", "probes"):  # by name: only then is it worth importing them
+        for name, options in options_of(kind, pattern).items():
+            if options:
+                title = Text(f"\noptions of {clean(name)} (--set KEY=VALUE)", style="bold")
+                show(title, _table([Row(key, "", words) for key, words in options.items()]))
+    if kind == "reparams":
+        with waiting("computing moduli"):
+            numbers = reparam_tables(pattern)
+        show(*numbers)
+    errors = [error for name in wanted for error in clashes(name)]
+    for error in errors:
+        say(error.line())
+    if errors:
+        raise typer.Exit(MachineError.exit_code)
+
+
+@takes(
+    "debug",
+    code=(str, typer.Argument(help="A code such as MA102, or a name: growing-memory.")),
+)
+def explain(code: str, **given: Any) -> None:
+    """Explain a finding: what was seen, why it matters, what to do."""
+    from memaudit.rules import rule_named
+
+    del given
+    rule = rule_named(code)
+    title = f"{clean(rule.code)} {clean(rule.name)} ({clean(rule.severities)})"
+    body = textwrap.fill(clean(rule.explanation, limit=5000), width=80)
+    to_stdout(f"{title}\n\n{body}\n")
+
+
+@takes("debug")
+def doctor(**given: Any) -> None:
+    """Show versions, devices and adapters, and what is wrong with them.
+
+    Exits with 5 when something is missing that every audit needs.
+    """
+    import warnings
+
+    from rich.table import Table
+    from rich.text import Text
+
+    from memaudit.doctor import diagnose
+
+    with warnings.catch_warnings():
+        if not given["debug"]:
+            warnings.simplefilter("ignore")
+        checks = diagnose()
+    made = Table.grid(padding=(0, 2, 0, 0))
+    made.add_column(style="bold", no_wrap=True)
+    made.add_column(no_wrap=True)
+    made.add_column(overflow="fold")
+    group = ""
+    for check in checks:
+        shown = check.group if check.group != group else ""
+        group = check.group
+        state = Text(clean(check.state, limit=1200), style="" if check.fine else "red")
+        made.add_row(shown, Text(clean(check.name)), state)
+    show(made)
+    broken = [check.name for check in checks if check.needed and not check.fine]
+    if broken:
+        say(f"needs repair: {', '.join(broken)}")
+        raise typer.Exit(MachineError.exit_code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +136,18 @@ def rows(kind: str, pattern: str = "*") -> list[Row]:
     """The plugins of a kind whose names match a wildcard pattern."""
     if kind == "demos":
         found = [Row(name, registry.OURS, summary) for name, summary in DEMOS.items()]
+    elif kind == "findings":
+        from memaudit.rules import all_rules
+
+        found = [
+            Row(one.code, registry.OURS, f"{one.name} ({one.severities}): {one.summary}")
+            for one in all_rules().values()
+        ]
+    elif kind == "metrics":
+        from memaudit.gates import declared_metrics
+
+        known = declared_metrics().items()
+        found = [Row(metric.name, probe or "audit", metric.help) for (probe, _), metric in known]
     else:
         found = [_row(p) for rivals in registry.available(kind).values() for p in rivals]
     return [row for row in found if fnmatchcase(row.name.lower(), pattern.lower())]
@@ -78,7 +190,7 @@ def _default(option: Field[Any]) -> str:
 
 def clashes(kind: str) -> list[MachineError]:
     """The names of a kind that more than one plugin wants."""
-    if kind == "demos":
+    if kind in ("demos", "metrics"):
         return []
     groups = registry.available(kind).values()
     return [registry.clash(rivals) for rivals in groups if len(rivals) > 1]
@@ -106,9 +218,6 @@ def _read_summary(plugin: Plugin) -> str:
         if isinstance(node, ast.ClassDef) and node.name == attribute:
             words = dict(_literals(node))
             first = (ast.get_docstring(node) or "").partition("\n")[0]
-            if "severity" in words:
-                grave = " or ".join(words[key] for key in ("severity", "milder") if key in words)
-                return f"{words['name']} ({grave}): {first}"
             return words.get("summary", first)
     return (ast.get_docstring(tree) or "").partition("\n")[0]
 
@@ -135,3 +244,65 @@ def _tree(module: str) -> ast.Module | None:
         return ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, SyntaxError):
         return None
+
+
+def _table(found: list[Row]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table.grid(padding=(0, 2, 0, 0))
+    made.add_column(no_wrap=True)
+    made.add_column(no_wrap=True, style="dim")
+    made.add_column(overflow="fold")
+    for row in found:
+        last = Text(clean(row.problem), style="red") if row.problem else Text(clean(row.summary))
+        made.add_row(Text(clean(row.name)), Text(clean(row.distribution)), last)
+    return made
+
+
+TITLES = {
+    "continuous": "in continuous time (stable: lambda < 0)",
+    "discrete": "in discrete time (stable: |lambda| < 1)",
+}
+LEGEND = (
+    "g(beta): the modulus of Definition 3.2, by which share of itself a mode changes at most when "
+    "its raw weight moves by beta. Gradient scale: |f'| / f², in discrete time |f'| / (1 - f)²; it "
+    "multiplies the gradient of a raw weight w. edge: stable but for one raw weight, which gives a "
+    "mode on the boundary."
+)
+
+
+def reparam_tables(pattern: str) -> list[RenderableType]:
+    """Ranges, moduli and gradient scales of the forms, a table for every time."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from memaudit.retrofitting.reparams import BETAS, TIMES, overview
+
+    known = registry.available("reparams")
+    names = [name for name in known if fnmatchcase(name.lower(), pattern.lower())]
+    blocks: list[RenderableType] = []
+    constants: dict[str, None] = {}
+    for time in TIMES:
+        made = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+        made.add_column("name", no_wrap=True)
+        made.add_column("stable")
+        made.add_column("reaches", no_wrap=True)
+        for beta in BETAS:
+            made.add_column(f"g({beta:g})", justify="right")
+        made.add_column("gradient scale", overflow="fold")
+        for name in names:
+            if time not in registry.load(registry.find("reparams", name)).times:
+                continue
+            with registry.calling("reparams", name, "cannot be shown"):
+                row = overview(registry.build("reparams", name, time=time))
+            edge = "edge" if any(map(math.isinf, row.moduli)) else "yes"
+            moduli = ("infinite" if math.isinf(m) else f"{m:.4g}" for m in row.moduli)
+            cells = (clean(name), edge if row.stable else "no", row.reach, *moduli, row.scale)
+            made.add_row(*map(Text, cells))
+            if row.options:
+                constants[f"{clean(name)} with {row.options}"] = None
+        if made.row_count:
+            blocks += [Text(f"\n{TITLES[time]}", style="bold"), made]
+    legend = LEGEND + (f" Constants: {'; '.join(constants)}." if constants else "")
+    return [*blocks, Text(f"\n{legend}")] if blocks else []

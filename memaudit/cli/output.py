@@ -1,17 +1,23 @@
-"""Writing to stdout and stderr: gone readers, full disks and narrow encodings are survived."""
+"""What commands share: streams, the console, a sign of life, and how an audit is started."""
 
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import shutil
 import stat
 import sys
-from typing import TYPE_CHECKING
+import warnings
+from contextlib import contextmanager
+from threading import Timer
+from typing import IO, TYPE_CHECKING, Any, cast
 
-from memaudit.errors import MachineError, clean
+from memaudit.errors import ArgumentError, MachineError, clean, nearest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from rich.console import Console, RenderableType
 
 #: An error line names a source, a fact and a step; each is cut before, this cuts a chain of them.
@@ -24,6 +30,11 @@ INTERRUPTED = 130
 #: How our own signs are written where an encoding has none of them.
 SPELLED = str.maketrans({"→": "->", "…": "...", "²": "^2", "±": "+-", "·": "*", "β": "beta"})
 UNMEASURED = "interrupted before anything was measured"
+CLEAN, GATE, INCOMPLETE = 0, 1, 4
+DEVICES = ("auto", "cpu", "cuda", "mps", "xpu")
+DTYPES = ("auto", "float64", "float32", "bfloat16", "float16", "fp64", "fp32", "bf16", "fp16")
+#: Nobody wonders before that many seconds.
+SOON = 1.0
 
 
 def open_closed_streams() -> None:
@@ -147,3 +158,89 @@ def _silence(stream: object) -> None:
             os.close(nowhere)
     except (OSError, ValueError, AttributeError):  # a stream without a descriptor
         return
+
+
+def imported(module: str) -> Any:
+    """A module of memaudit that loads torch; what is missing on the machine is its own error."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        if (error.name or "").startswith("memaudit"):
+            raise
+        fact = f"a required package does not import: {clean(error)}"
+        short = any(words in str(error) for words in ("failed to map", "Cannot allocate memory"))
+        code, hint = ("E_MEMORY", "allow it more memory") if short else ("E_PLUGIN", "")
+        hint = hint or "see memaudit doctor"
+        raise MachineError(code, fact, hint=hint, stage="import") from error
+
+
+@contextmanager
+def quieted(*, debug: bool) -> Iterator[None]:
+    """Keep the warnings and bars of other libraries off the terminal, unless debugging."""
+    with warnings.catch_warnings():
+        if not debug:
+            warnings.simplefilter("ignore")
+            os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+            os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+        yield
+
+
+def check_device(device: str) -> None:
+    """Refuse the name of a device that torch does not have."""
+    kind, _, number = device.partition(":")
+    if kind not in DEVICES or (number and not number.isdecimal()) or device.endswith(":"):
+        raise ArgumentError(f"unknown device {clean(device)!r}", hint=nearest(kind, DEVICES))
+
+
+def check_dtype(dtype: str) -> None:
+    """Refuse the name of a dtype that models are not run in."""
+    if dtype not in DTYPES:
+        raise ArgumentError(f"unknown dtype {clean(dtype)!r}", hint=nearest(dtype, DTYPES))
+
+
+@contextmanager
+def waiting(words: str) -> Iterator[None]:
+    """A spinner on stderr from the second second on, where it is a terminal."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    from memaudit.writers.progress import Forgiving
+
+    status = Console(file=cast("IO[str]", Forgiving(sys.stderr))).status(words)
+    timer = Timer(SOON, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        status.stop()
+
+
+def one_of(words: Mapping[str, bool]) -> str | None:
+    """The one option of several that is given; two of them contradict each other."""
+    given = [f"--{name}" for name, wanted in words.items() if wanted]
+    if len(given) > 1:
+        fact = f"{' and '.join(given)} contradict each other"
+        raise ArgumentError(fact, hint="give one of them")
+    return given[0].removeprefix("--") if given else None
+
+
+def offline() -> None:
+    """Forbid the network; huggingface_hub reads that when it is imported."""
+    os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
+
+
+def say_gates(results: Any) -> bool:
+    """A line for every gate that has something to say; whether one of them was hit."""
+    hit = False
+    for result in results:
+        hit = hit or result.hit
+        if result.hit:
+            say(f"gate --fail-on {result.word} was hit by {result.reason}")
+        elif result.reason:
+            say(f"gate --fail-on {result.word} was not hit: {result.reason}")
+    return hit

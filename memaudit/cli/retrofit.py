@@ -1,124 +1,120 @@
-"""`memaudit retrofit`: put the recurrent weights of a checkpoint into another form."""
+"""`memaudit retrofit` and `memaudit fold`: recurrent weights into another form, and back."""
 
 from __future__ import annotations
 
-import os
+import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
+
+import typer
 
 from memaudit import registry
-from memaudit.cli import options
-from memaudit.cli.output import console, say, show
-from memaudit.cli.parameters import flag, option
-from memaudit.cli.settings import parse_settings
-from memaudit.cli.starting import calm, check_device, check_dtype, imported
-from memaudit.cli.waiting import waiting
+from memaudit.cli.output import (
+    check_device,
+    check_dtype,
+    console,
+    imported,
+    offline,
+    quieted,
+    readable,
+    say,
+    to_stdout,
+    waiting,
+)
+from memaudit.cli.parameters import COMMANDS, SOURCE, takes
 from memaudit.errors import ArgumentError, MemauditError, clean
+from memaudit.options import Option, parse_settings
 
 #: What a scan is about, and a retrofit is not.
 MEASURED = ("epsilon", "amplitudes", "normalization", "baseline", "words")
+OUT = Option(
+    "out",
+    "command",
+    "The folder to write; it must not be there yet, or be empty.",
+    kind=Path,
+    flag="--out",
+    metavar="DIR",
+    required=True,
+)
 
-Reparam = Annotated[
-    str,
-    option(
-        "--reparam",
+
+@takes(
+    Option(
+        "reparam",
+        "command",
+        "The form, one of `memaudit list reparams`.",
+        "best",
+        flag="--reparam",
         metavar="NAME",
-        help="The form, one of `memaudit list reparams`.",
     ),
-]
-Out = Annotated[
-    Path,
-    option(
-        "--out",
-        metavar="DIR",
-        help="The folder to write; it must not be there yet, or be empty.",
-    ),
-]
-Project = Annotated[
-    bool,
-    flag(
+    OUT,
+    Option(
+        "project",
+        "command",
+        "Move modes that the form does not reach inside, and say how far.",
+        False,
+        bool,
         "--project",
-        help="Move modes that the form does not reach inside, and say how far.",
     ),
-]
-Layers = Annotated[
-    list[str] | None,
-    option(
-        "--layer",
+    Option(
+        "layers",
+        "command",
+        "A layer to retrofit, perhaps with wildcards; may be repeated (default: all).",
+        flag="--layer",
         metavar="PATTERN",
-        help="A layer to retrofit, perhaps with wildcards; may be repeated (default: all).",
+        repeated=True,
     ),
-]
-Radius = Annotated[
-    bool | None,
-    option(
+    Option(
+        "radius",
+        "command",
+        "Measure E(beta) before and after (default: where it is quick).",
+        None,
+        bool,
         "--radius/--no-radius",
-        show_default=False,
-        help="Measure E(beta) before and after (default: where it is quick).",
     ),
-]
-Settings = Annotated[
-    list[str] | None,
-    option(
-        "--set",
-        metavar="KEY=VALUE",
+    *("adapter", "device", "dtype", "revision"),
+    replace(
+        COMMANDS["settings"],
         help="A constant of the form, such as a=0.5, or an option of the adapter (memaudit list "
         "adapters); may be repeated.",
     ),
-]
-
-
-def retrofit(
-    source: options.SourceText,
-    *,
-    reparam: Reparam = "best",
-    out: Out,
-    project: Project = False,
-    layer: Layers = None,
-    radius: Radius = None,
-    adapter: options.Adapter = None,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    revision: options.Revision = None,
-    settings: Settings = None,
-    offline: options.Offline = False,
-    timeout: options.Timeout = None,
-    trust_remote_code: options.TrustRemoteCode = False,
-    allow_pickle: options.AllowPickle = False,
-    debug: options.Debug = False,
-) -> None:
+    *("offline", "timeout", "trust_remote_code", "allow_pickle", "debug"),
+    source=(str, SOURCE),
+)
+def retrofit(source: str, **given: Any) -> None:
     """Put recurrent weights into a stable form, without changing what the model computes.
 
     DIR holds the checkpoint as it was and the raw weights beside it; `memaudit fold` turns it back.
     Exits: 0 written, 2 arguments, 3 source or nothing recurrent, 5 machine, 130 interrupted.
     """
-    check_device(device)
-    check_dtype(dtype)
-    if adapter is not None:
-        registry.find("adapters", adapter)
-    constants, own = _split(reparam, settings or ())
-    arguments = {"adapter": adapter, "device": device, "dtype": dtype, "revision": revision}
-    access = {"offline": offline, "timeout": timeout, "allow_pickle": allow_pickle}
-    access["trust_remote_code"] = trust_remote_code
-    if offline:  # huggingface_hub reads it when it is imported
-        os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
+    from memaudit.writers.terminal import show
+
+    check_device(given["device"])
+    check_dtype(given["dtype"])
+    if given["adapter"] is not None:
+        registry.find("adapters", given["adapter"])
+    reparam, out = given["reparam"], given["out"]
+    constants, own = _split(reparam, given["settings"] or ())
+    passed = ("project", "radius", "adapter", "device", "dtype", "revision", "offline", "timeout")
+    passed += ("trust_remote_code", "allow_pickle")
+    if given["offline"]:
+        offline()
     try:
-        with calm(debug=debug), waiting("retrofitting"):
+        with quieted(debug=given["debug"]), waiting("retrofitting"):
             done = imported("memaudit.retrofitting.folder").retrofit_source(
                 source,
                 out,
                 reparam,
-                project=project,
-                layers=layer or None,
-                radius=radius,
+                layers=given["layers"] or None,
                 constants=constants,
                 **own,
-                **arguments,
-                **access,
+                **{name: given[name] for name in passed},
             )
     except MemauditError as error:
         raise error.at(source) from error
-    _show(done)
+    screen = None if not sys.stdout.isatty() else console().height
+    to_stdout(readable(show(done.document(), console(), verbose=True, screen=screen)))
     say(f"{clean(out)} was written; memaudit fold {clean(out)} --out DIR turns it back")
 
 
@@ -133,13 +129,24 @@ def _split(reparam: str, pairs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
             f"retrofit measures nothing that {odd} could be set for",
             hint="memaudit list adapters and memaudit list reparams show what can be set",
         )
-    constants: dict[str, Any] = {n: value for n, value in found.items() if n in known}
+    constants = {n: value for n, value in found.items() if n in known}
     return constants, {n: value for n, value in found.items() if n not in known}
 
 
-def _show(done: Any) -> None:
-    from memaudit.reports.retrofit_page import retrofit_page
-    from memaudit.reports.terminal import can_show_braille
+@takes(
+    OUT,
+    "debug",
+    folder=(Path, typer.Argument(metavar="DIR", help="A folder that memaudit retrofit wrote.")),
+)
+def fold(folder: Path, **given: Any) -> None:
+    """Turn a retrofitted checkpoint back into its original format, trained or not.
 
-    sheet = console()
-    show(retrofit_page(done, ascii_only=not can_show_braille(sheet)), on=sheet)
+    Exits: 0 written, 2 arguments, 3 DIR is no retrofit folder or is damaged, 5 machine.
+    """
+    try:
+        with quieted(debug=given["debug"]), waiting("folding"):
+            keys = imported("memaudit.retrofitting.folder").fold_folder(folder, given["out"])
+    except MemauditError as error:
+        raise error.at(folder) from error
+    weights = "1 weight was" if len(keys) == 1 else f"{len(keys)} weights were"
+    to_stdout(f"{weights} folded; {clean(given['out'])} was written\n")

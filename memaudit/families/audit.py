@@ -20,8 +20,8 @@ from memaudit.findings.judge_family import judge_family
 from memaudit.numerics.crossings import Span, crossing, height, trend
 from memaudit.numerics.perturbation.balls import BALLS
 from memaudit.numerics.perturbation.errors import NORMS
+from memaudit.options import LARGEST_SEED, LONGEST, SHORTEST
 from memaudit.probes.perturbing_inputs import perturbing_inputs
-from memaudit.settings import LARGEST_SEED, LONGEST, SHORTEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

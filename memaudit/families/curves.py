@@ -17,8 +17,8 @@ from memaudit.numerics.perturbation.balls import size
 from memaudit.numerics.perturbation.errors import error_norm
 from memaudit.numerics.perturbation.search import Problem, ascent_errors, random_errors
 from memaudit.numerics.signals import seeded
+from memaudit.options import LARGEST_SEED
 from memaudit.probes.stability_trial import Trial
-from memaudit.settings import LARGEST_SEED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -53,7 +53,7 @@ def _compared(
 
     does, adapter = f"failed in the linear layer {layer}", subject.identity.adapter
     try:
-        with registry.calling("adapters", adapter, does, memory=True), shortage():
+        with registry.calling("adapters", adapter, does), shortage():
             trial = LinearTrial(part, setting, device=subject.device, dtype=subject.dtype)
             with torch.no_grad():
                 return trial.record(layer)

@@ -81,7 +81,7 @@ class Gradient(AbstractProbe):
 
         adapter = subject.identity.adapter
         does = "failed while gradients were taken"
-        with registry.calling("adapters", adapter, does, memory=True), shortage():
+        with registry.calling("adapters", adapter, does), shortage():
             copies = subject.perturbable()
             if copies is None:
                 return (unread(FIXED),)

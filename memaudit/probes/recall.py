@@ -77,7 +77,7 @@ class Recall(AbstractProbe):
 
         adapter = subject.identity.adapter
         does = "failed while its state was read"
-        with registry.calling("adapters", adapter, does, memory=True), shortage():
+        with registry.calling("adapters", adapter, does), shortage():
             return self._measured(subject, setting, tools.tick)
 
     def _measured(

@@ -13,7 +13,7 @@ from memaudit.contracts import AbstractAdapter, AbstractSubject, Claim, Request
 from memaudit.errors import MemauditError
 from memaudit.loading.access import Access
 from memaudit.loading.source import Source, parse_source
-from memaudit.settings import MEASURING, OPENING
+from memaudit.options import OPTIONS
 from memaudit.testing.law import check_plain, check_words, draw, must
 from memaudit.testing.linear_part import check_linear_part
 from memaudit.testing.weights import fingerprint
@@ -60,7 +60,7 @@ def _check_options(adapter: AbstractAdapter, source: Any) -> None:
     for name, words in adapter.options.items():
         must(name.isidentifier(), f"the option {name!r} cannot be a keyword")
         must(bool(words.strip()), f"the option {name} has no sentence")
-        must(name not in (*OPENING, *MEASURING), f"the option {name} belongs to memaudit itself")
+        must(name not in OPTIONS, f"the option {name} belongs to memaudit itself")
     if adapter.name not in registry.available("adapters"):
         return
     try:
@@ -82,7 +82,7 @@ def _check_identity(adapter: AbstractAdapter, subject: AbstractSubject, *, in_me
     must(who.parameters >= 0, f"identity.parameters is {who.parameters}")
     must(0 <= who.coverage <= 1, f"identity.coverage is {who.coverage}, outside 0 to 1")
     for name, reason in who.assumed.items():
-        known = name in (*adapter.options, *OPENING)
+        known = name in (*adapter.options, *OPTIONS)
         must(known, f"{name} was assumed, but there is no such option to set it")
         must(bool(reason.strip()), f"{name} was assumed without a reason")
     check_plain(who, "the identity")

@@ -118,8 +118,9 @@ def plain_text(page: RenderableType, *, width: int = WIDTH) -> str:
 
 def _printed(page: RenderableType, like: Console) -> str:
     """What a console would print; nothing is written to it."""
+    text = StringIO()
     sheet = Console(
-        file=StringIO(),
+        file=text,
         width=like.width,
         color_system=like.color_system or None,  # type: ignore[arg-type]
         no_color=like.no_color,
@@ -130,7 +131,7 @@ def _printed(page: RenderableType, like: Console) -> str:
         _environ={},
     )
     sheet.print(page)
-    return "".join(f"{line.rstrip()}\n" for line in sheet.file.getvalue().splitlines())
+    return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
 
 
 # The whole report

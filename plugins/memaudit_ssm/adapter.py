@@ -1,4 +1,4 @@
-"""The adapter of state-space layers in hosts of unknown make: files, repositories, modules."""
+"""The adapter of state-space models: checkpoints of known families, scans in unknown hosts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,10 @@ from torch.nn.parameter import is_lazy
 from memaudit.contracts import AbstractAdapter, AbstractSubject, Claim, Request
 from memaudit.errors import MemauditError, SourceError, clean, listed
 from memaudit.loading.digest import digest_tensors
-from memaudit_ssm.decays.walking import stored_decays
-from memaudit_ssm.hosts.keys import find_scans, is_language_model
-from memaudit_ssm.hosts.opening import FAMILY, Opening, open_scans
-from memaudit_ssm.layers.core import Core
-from memaudit_ssm.opening.building import open_checked
-from memaudit_ssm.opening.modules import open_layer
-from memaudit_ssm.opening.recognising import Checked, recognise
-from memaudit_ssm.settings import OPTIONS, Settings, read_settings
+from memaudit_ssm.core import Core
+from memaudit_ssm.scans import FAMILY, find_scans, is_language_model, open_scans
+from memaudit_ssm.settings import OPTIONS, Opening, RunSettings, read_settings
+from memaudit_ssm.subject import open_family, open_layer, recognise, stored_decays
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -37,13 +33,13 @@ FILES = ("path", "hub", "demo")
 
 
 class SsmAdapter(AbstractAdapter):
-    """Selective scans of Mamba-1 in hosts of unknown make, in one direction or several."""
+    """Research checkpoints, layers of ours, and selective scans in hosts of unknown make."""
 
     name: ClassVar[str] = "ssm"
     options: ClassVar[Mapping[str, str]] = OPTIONS
 
     def claim(self, source: Source) -> Claim | None:
-        """Whether the source has selective scans and is no model that runs as a whole."""
+        """Whether the source has layers of a known family, or scans that no zoo runs whole."""
         if isinstance(source.module, Core):
             return Claim(source.module.cell, CERTAIN)
         if source.kind == "module":
@@ -64,7 +60,7 @@ class SsmAdapter(AbstractAdapter):
         return None if whole or not scans else Claim(FAMILY, STRENGTH)
 
     def load(self, source: Source, request: Request) -> AbstractSubject:
-        """The host of the source's scans."""
+        """The model as a whole, or a host of its layers."""
         try:
             settings = read_settings(request.options)
             if isinstance(source.module, Core):
@@ -72,18 +68,17 @@ class SsmAdapter(AbstractAdapter):
             if source.kind == "module":
                 return open_scans(_from_module(source, request, settings))
             if source.kind not in FILES:
-                what = "files, hub repositories and modules"
                 raise SourceError(
                     "E_UNSUPPORTED",
-                    f"the ssm adapter opens {what}, not a {source.kind} source",
+                    "the ssm adapter opens files, hub repositories and modules, not a "
+                    f"{source.kind} source",
                     hint="download the file and give its path",
                 )
-            tensors = source.checkpoint.tensors
+            opening = _from_file(source, request, settings)
             # Selective scans beside layers of another family: a host, which names the others.
-            found = None if find_scans(tensors).scans else recognise(tensors)
-            if found is not None:
-                return open_checked(_checked(source, request, settings), found)
-            return open_scans(_from_file(source, request, settings))
+            scans = find_scans(opening.tensors).scans
+            found = None if scans else recognise(opening.tensors)
+            return open_scans(opening) if found is None else open_family(opening, found)
         except MemauditError as error:
             raise error.at(source.text) from None
 
@@ -91,42 +86,31 @@ class SsmAdapter(AbstractAdapter):
         return stored_decays(module)
 
 
-def _checked(source: Source, request: Request, settings: Settings) -> Checked:
+def _from_file(source: Source, request: Request, settings: RunSettings) -> Opening:
     checkpoint = source.checkpoint
-    return Checked(
-        text=source.text,
-        tensors=checkpoint.tensors,
+    notes = checkpoint.notes
+    if stated := checkpoint.library_config.get("model_type"):
+        notes = (
+            *notes,
+            f"the config states the model type {clean(stated)}: whether its own code puts anything "
+            "between x_proj and the scan is not known here",
+        )
+    # Double precision where the device has it.
+    widest = torch.float32 if request.device.type == "mps" else torch.float64
+    return Opening(
+        source.text,
+        checkpoint.tensors,
+        request.device,
+        request.dtype or widest,
+        checkpoint.sha256,
+        settings,
+        notes=notes,
         config=checkpoint.config,
         options=request.options,
-        device=request.device,
-        dtype=_precision(request),
-        sha256=checkpoint.sha256,
-        notes=checkpoint.notes,
-        settings=settings,
     )
 
 
-def _precision(request: Request) -> torch.dtype:
-    """Double precision where the device has it."""
-    return request.dtype or (torch.float32 if request.device.type == "mps" else torch.float64)
-
-
-def _from_file(source: Source, request: Request, settings: Settings) -> Opening:
-    checkpoint = source.checkpoint
-    stated = checkpoint.library_config.get("model_type")
-    notes = () if not stated else (_library_note(stated),)
-    return Opening(
-        text=source.text,
-        tensors=checkpoint.tensors,
-        device=request.device,
-        dtype=_precision(request),
-        sha256=checkpoint.sha256,
-        notes=(*checkpoint.notes, *notes),
-        settings=settings,
-    )
-
-
-def _from_module(source: Source, request: Request, settings: Settings) -> Opening:
+def _from_module(source: Source, request: Request, settings: RunSettings) -> Opening:
     """The module's tensors; what is run are copies, in the widest dtype that the scans have."""
     tensors = _state(source.module)
     empty = [name for name, tensor in tensors.items() if tensor.is_meta]
@@ -140,15 +124,9 @@ def _from_module(source: Source, request: Request, settings: Settings) -> Openin
     mine = [tensors[key] for scan in find_scans(tensors).scans for key in scan.keys.values()]
     # The 8-bit floats cannot be promoted, nor computed with.
     floats = [t.dtype for t in mine if t.is_floating_point() and t.element_size() > 1]
-    return Opening(
-        text=source.text,
-        tensors=tensors,
-        device=mine[0].device if mine else request.device,
-        dtype=request.dtype or reduce(torch.promote_types, floats or [torch.float32]),
-        sha256=digest_tensors(tensors),
-        notes=(),
-        settings=settings,
-    )
+    device = mine[0].device if mine else request.device
+    dtype = request.dtype or reduce(torch.promote_types, floats or [torch.float32])
+    return Opening(source.text, tensors, device, dtype, digest_tensors(tensors), settings)
 
 
 def _state(module: object) -> dict[str, torch.Tensor]:
@@ -160,10 +138,3 @@ def _state(module: object) -> dict[str, torch.Tensor]:
         *module.named_buffers(remove_duplicate=False),
     )
     return {name: tensor.detach() for name, tensor in named if not is_lazy(tensor)}
-
-
-def _library_note(stated: object) -> str:
-    return (
-        f"the config states the model type {clean(stated)}: whether its own code puts anything "
-        "between x_proj and the scan is not known here"
-    )

@@ -1,21 +1,98 @@
-"""The recurrent layers of a timm model: which there are, and which of them are audited."""
+"""A timm model with recurrent layers, such as Sequencer2D: they are audited one by one."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from memaudit.contracts import AbstractPerturbable, AbstractSubject
+from memaudit.ensemble import ModuleEnsemble
 from memaudit.errors import ArgumentError, clean, nearest
+from memaudit.host import AbstractHost
+from memaudit.module_roles import roles_of
+from memaudit.numerics.inputs import checked_inputs
 from memaudit.perturbable import plain_name
 from memaudit.report import Recurrence
-from memaudit_timm.images import noise_image
+from memaudit_rnn.dynamics import RnnDynamics
+from memaudit_timm.patches import noise_image
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from torch import Tensor
+
+    from memaudit.report import Identity
+
+#: Which layers are audited: those of the first and the last block of every stage, or all.
 ENDS, ALL = "ends", "all"
+
+
+class LayerSubject(AbstractSubject):
+    """Torch's own recurrent module, as it stands in the model, fed with sequences (B,T,D)."""
+
+    def __init__(self, layer: nn.RNNBase, identity: Identity) -> None:
+        weight = next(layer.parameters())
+        self.layer = layer
+        self.identity = identity
+        self.input_size = layer.input_size
+        self.pooled = False
+        self.device = weight.device
+        self.dtype = weight.dtype
+
+    def respond(self, inputs: Tensor) -> Tensor:
+        """Answer (B,T,D) by the hidden states (B,T,M) of all directions."""
+        with torch.no_grad():
+            return self._answer(self.layer, inputs)
+
+    def perturbable(self) -> AbstractPerturbable:
+        """The layer with its weights as an argument; fused kernels run one copy at a time."""
+        return ModuleEnsemble(self.layer, roles_of(self.layer), call=self._answer, together=False)
+
+    def dynamics(self) -> Mapping[str, RnnDynamics]:
+        """The layer as a map of its state."""
+        layers = [layer.layer for layer in self.identity.recurrences]
+        return {layers[0].removesuffix(".l0"): RnnDynamics(self.layer, layers)}
+
+    def weights(self) -> Mapping[str, Tensor]:
+        return self.layer.state_dict()
+
+    def live_modules(self) -> Mapping[str, nn.Module]:
+        return {"": self.layer}
+
+    def _answer(self, layer: nn.Module, inputs: Tensor) -> Tensor:
+        given = checked_inputs(
+            inputs,
+            width=self.layer.input_size,
+            vocabulary=None,
+            device=self.device,
+            dtype=self.dtype,
+        )
+        if self.layer.batch_first:
+            return layer(given)[0]
+        return layer(given.transpose(0, 1))[0].transpose(0, 1)
+
+
+class TimmHost(AbstractHost[LayerSubject]):
+    """A host of recurrent layers."""
+
+    called = "recurrent layers"
+
+    def __init__(
+        self, parts: Mapping[str, LayerSubject], identity: Identity, model: nn.Module
+    ) -> None:
+        super().__init__(parts, identity)
+        self.model = model
+
+    def live_modules(self) -> Mapping[str, nn.Module]:
+        """The whole model, with the layers that are not audited."""
+        return {"": self.model}
+
+    def why_unjoined(self) -> str:
+        """How they are joined is known, but it is no sequence."""
+        return "the model scans rows and columns of an image, which is no single sequence"
 
 
 def recurrent_layers(model: nn.Module) -> dict[str, nn.RNNBase]:
@@ -23,18 +100,65 @@ def recurrent_layers(model: nn.Module) -> dict[str, nn.RNNBase]:
     return {name: part for name, part in model.named_modules() if isinstance(part, nn.RNNBase)}
 
 
-def choose_layers(names: Iterable[str], asked: str) -> list[str]:
+def make_host(model: nn.Module, whole: Identity, requested: str | None) -> TimmHost:
+    """The host of the requested layers; `whole` is the identity of the model without them."""
+    layers = recurrent_layers(model)
+    chosen = choose_layers(layers, requested or ENDS)
+    steps = _steps_inside(model, layers)
+    sizes = {name: sum(p.numel() for p in layer.parameters()) for name, layer in layers.items()}
+    parts: dict[str, LayerSubject] = {}
+    for name in chosen:
+        layer = layers[name]
+        own = replace(
+            whole,
+            parameters=sizes[name],
+            description=f"{_title(layer)}, over {steps.get(name, 0)} patches",
+            recurrences=recurrences(name, layer),
+            assumed={},
+            notes=(),
+        )
+        parts[name] = LayerSubject(layer, own)
+    left = [name for name in layers if name not in chosen]
+    audited = sum(sizes[name] for name in chosen)
+    share = f"{len(chosen)} of {len(layers)} recurrent layers"
+    notes = [
+        f"audited: {share}, {audited / whole.parameters:.1%} of the parameters (all recurrent "
+        f"layers together: {sum(sizes.values()) / whole.parameters:.1%})",
+        "each layer is run by itself; the model runs it over rows or columns of patches",
+    ]
+    if left:
+        notes.append(f"not audited (--set layers=all): {in_blocks(left, layers)}")
+    assumed = dict(whole.assumed)
+    if requested is None and left:
+        reason = "the first and the last block of every stage; --set layers=all for all"
+        assumed["layers"] = f"{ENDS} ({share}: {reason})"
+    identity = replace(
+        whole,
+        description=f"{whole.description}: {len(layers)} recurrent layers, {len(chosen)} audited",
+        coverage=audited / whole.parameters,
+        recurrences=tuple(r for name, x in layers.items() for r in recurrences(name, x)),
+        assumed=assumed,
+        notes=(*whole.notes, *notes),
+    )
+    return TimmHost(parts, identity, model)
+
+
+def choose_layers(names: Iterable[str], requested: str) -> list[str]:
     """The layers that are audited: all, the ends of every stage, or those that were named.
 
     A name may be that of a block or a stage; then all layers inside are meant.
     """
     every = list(names)
-    if asked == ALL:
+    if requested == ALL:
         return every
-    if asked == ENDS:
-        return _ends(every)
+    if requested == ENDS:
+        numbers: dict[str, list[int]] = {}
+        for stage, number in map(_place, every):
+            numbers.setdefault(stage, []).append(number)
+        ends = {stage: (min(found), max(found)) for stage, found in numbers.items()}
+        return [name for name in every if _place(name)[1] in ends[_place(name)[0]]]
     chosen: set[str] = set()
-    for word in (part.strip() for part in asked.split(",")):
+    for word in (part.strip() for part in requested.split(",")):
         found = [name for name in every if name == word or name.startswith(f"{word}.")]
         if not word or not found:
             hint = nearest(word, [ALL, ENDS, *every[:24]])
@@ -43,32 +167,27 @@ def choose_layers(names: Iterable[str], asked: str) -> list[str]:
     return [name for name in every if name in chosen]
 
 
-def steps_inside(model: nn.Module, layers: Mapping[str, nn.RNNBase]) -> dict[str, int]:
+def _steps_inside(model: nn.Module, layers: Mapping[str, nn.RNNBase]) -> dict[str, int]:
     """How many patches every layer runs over when the model sees an image of its own size."""
     steps: dict[str, int] = {}
 
-    def count(name: str, layer: nn.RNNBase) -> Any:
-        def hear(module: nn.Module, inputs: Any, output: Any) -> None:
+    def counting(name: str, layer: nn.RNNBase) -> Any:
+        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
             steps[name] = int(inputs[0].shape[1 if layer.batch_first else 0])
 
-        return layer.register_forward_hook(hear)
+        return layer.register_forward_hook(hook)
 
-    hooks = [count(name, layer) for name, layer in layers.items()]
+    hooks = [counting(name, layer) for name, layer in layers.items()]
     try:
         with torch.no_grad():
-            model(noise_image(model, next(model.parameters())))
+            model(noise_image(model))
     finally:
         for hook in hooks:
             hook.remove()
     return steps
 
 
-def size_of(layer: nn.RNNBase) -> int:
-    """How many parameters a layer has."""
-    return sum(parameter.numel() for parameter in layer.parameters())
-
-
-def title(layer: nn.RNNBase) -> str:
+def _title(layer: nn.RNNBase) -> str:
     """The kind and the sizes of a layer in a few words."""
     two_way = "bidirectional " if layer.bidirectional else ""
     stack = f"{layer.num_layers}-layer " if layer.num_layers > 1 else ""
@@ -79,10 +198,10 @@ def recurrences(name: str, layer: nn.RNNBase) -> tuple[Recurrence, ...]:
     """One record per layer of a stack."""
     directions = 2 if layer.bidirectional else 1
     cell = layer.mode.split("_")[0]
+    names = {plain_name(key) for key, _ in layer.named_parameters()}
     records: list[Recurrence] = []
     for depth in range(layer.num_layers):
         ends = (f"_l{depth}", f"_l{depth}_reverse")
-        names = {plain_name(key) for key, _ in layer.named_parameters()}
         own = sum(getattr(layer, key).numel() for key in names if key.endswith(ends))
         label = name if layer.num_layers == 1 else f"{name}.l{depth}"
         records.append(Recurrence(label, cell, layer.hidden_size, own, directions))
@@ -94,34 +213,19 @@ def in_blocks(names: Iterable[str], every: Iterable[str]) -> str:
     chosen, members = set(names), dict[tuple[str, int], list[str]]()
     for name in every:
         members.setdefault(_place(name), []).append(name)
-    runs: list[list[Any]] = []
+    runs: list[tuple[str, int | None, int | None]] = []
     for (stage, number), inside in members.items():
         if not chosen.issuperset(inside):
-            runs += [[name, None, None] for name in inside if name in chosen]
+            runs += [(name, None, None) for name in inside if name in chosen]
         elif runs and runs[-1][0] == stage and runs[-1][2] == number - 1:
-            runs[-1][2] = number
+            runs[-1] = (stage, runs[-1][1], number)
         else:
-            runs.append([stage, number, number])
-    return ", ".join(_range(*run) for run in runs)
-
-
-def _range(stage: str, first: int | None, last: int | None) -> str:
-    if first is None:
-        return stage
-    return f"{stage}.{first}" if first == last else f"{stage}.{first} to {last}"
-
-
-def _ends(names: list[str]) -> list[str]:
-    """The layers in the first and in the last block of every stage."""
-    places = {name: _place(name) for name in names}
-    numbers: dict[str, set[int]] = {}
-    for stage, number in places.values():
-        numbers.setdefault(stage, set()).add(number)
-    kept: list[str] = []
-    for name, (stage, number) in places.items():
-        if number in (min(numbers[stage]), max(numbers[stage])):
-            kept.append(name)
-    return kept
+            runs.append((stage, number, number))
+    words: list[str] = []
+    for stage, first, last in runs:
+        one = stage if first is None else f"{stage}.{first}"
+        words.append(one if first == last else f"{one} to {last}")
+    return ", ".join(words)
 
 
 def _place(name: str) -> tuple[str, int]:

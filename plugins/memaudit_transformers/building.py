@@ -1,24 +1,66 @@
-"""A model of the library with the weights of the file, and the proof that they are the file's."""
+"""From a config and tensors to a model, and the proof that its weights are those of the file."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import copy
+import inspect
+import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
-from memaudit.errors import SourceError, clean
-from memaudit_transformers.classes import Sketch, named_class, sketches
-from memaudit_transformers.library import TROUBLE, hushed, without_bars
-from memaudit_transformers.proving import Loaded, prove
+from memaudit.errors import ArgumentError, SourceError, clean, listed
+from memaudit.loading import require_same
+from memaudit.loading.beside import code_map
+from memaudit_transformers.library import (
+    LIBRARY_ERRORS,
+    config_errors,
+    known_types,
+    library,
+    quiet,
+    without_progress_bars,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Mapping
+    from pathlib import Path
 
     from torch import Tensor
 
+    from memaudit.loading.source import Source
+
+#: Where the library lists its classes, the bare models first.
+_MAPPINGS = (
+    "MODEL_MAPPING",
+    "MODEL_FOR_PRETRAINING_MAPPING",
+    "MODEL_FOR_MASKED_LM_MAPPING",
+    "MODEL_FOR_CAUSAL_LM_MAPPING",
+    "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING",
+    "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING",
+    "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING",
+    "MODEL_FOR_QUESTION_ANSWERING_MAPPING",
+    "MODEL_FOR_TEXT_ENCODING_MAPPING",
+)
+#: Numbers that a class may have beyond those of the file: a head that is missing there.
+_FREE_NUMBERS = 1 << 26
 #: How many classes are tried when the names of the tensors leave it open.
 _TRIES = 3
+#: Parts behind the model proper that a class may do without: a file often has several of them.
+_HEADS = re.compile(
+    r"pooler|cls|(\w+_)?heads?|(pre_)?classifier|score|qa_outputs|.*predictions?|seq_relationship"
+    r"|discriminator_\w+|generator_\w+|vocab_\w+|mtp(_.*)?"
+)
+#: What the library itself leaves out of every file.
+_ALWAYS_IGNORED = (r"rotary_emb\.inv_freq", r"(^|\.)position_ids$")
+#: A class in a module at the top of the repository; `org/name--module.Class` is another's code.
+_REMOTE_CLASS = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*", re.ASCII)
+_REMOTE_MODELS = (
+    *("AutoModelForCausalLM", "AutoModelForSequenceClassification", "AutoModelForMaskedLM"),
+    *("AutoModelForTokenClassification", "AutoModelForSeq2SeqLM", "AutoModel"),
+)
+_CONFIG_HINT = "put the right config beside the weights; memaudit doctor tells the versions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,57 +69,260 @@ class Built:
 
     model: Any
     unread: tuple[str, ...]
-    assumed: dict[str, str]
-    notes: tuple[str, ...]
+    assumed: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 def build(
-    config: Any,
+    source: Source,
+    values: Mapping[str, Any],
     tensors: Mapping[str, Tensor],
     dtype: torch.dtype,
     *,
-    only: type[Any] | None = None,
-    trusted: type[Any] | None = None,
+    architecture: str | None,
 ) -> Built:
-    """The model of a config with these tensors, or E_WEIGHTS naming what does not fit.
+    """The model of config values and tensors, or E_WEIGHTS naming what does not fit.
 
-    The class is the one that the config names, unless another one of the library fits the file
-    better: a head that is missing in the file is not made up, one that is there is not dropped.
-    `only` is a class that the user asks for, `trusted` one of code that came with the model.
+    `architecture` is the class that the user requests. Code that came with the model is run where
+    the library does not know the model type and the user trusts that code.
     """
-    if trusted is not None:
-        return _built(_loaded(trusted, config, tensors, dtype), {}, ())
-    named = only or named_class(config)
+    model_type = str(values.get("model_type", ""))
+    if model_type in known_types():
+        return _build_known(_make_config(values), tensors, dtype, architecture)
+    if not model_type:
+        raise SourceError(
+            "E_CONFIG", "config.json: it states no model_type", hint=_CONFIG_HINT, stage="config"
+        )
+    if not is_trusted(source):
+        raise unknown_type(source, model_type)
+    names = values.get("architectures")
+    named = names[0] if isinstance(names, list) and names else None
+    kind, config_kind = _remote_classes(folder_of(source), named)
+    model, unread = _load(kind, _make_config(values, config_kind), tensors, dtype)
+    note = f"trust_remote_code: {clean(kind.__name__)} is code of the repository, and was run"
+    return Built(model, unread, notes=(note,))
+
+
+def _make_config(values: Mapping[str, Any], kind: type[Any] | None = None) -> Any:
+    """The library's config of these values; E_CONFIG with the library's reason if it has none.
+
+    `kind` is the config class of code that came with the model; else the model type decides.
+    """
+    try:
+        with quiet():
+            mapping = library("transformers.models.auto.configuration_auto").CONFIG_MAPPING
+            config = (kind or mapping[values["model_type"]]).from_dict(dict(values))
+            # Where the library would store what it was loaded from: nothing here is.
+            config.name_or_path = ""
+            return config
+    except config_errors() as error:
+        reason = clean(f"transformers refuses it: {_reason(error)}", limit=600)
+        raise SourceError(
+            "E_CONFIG", f"config.json: {reason}", hint=_CONFIG_HINT, stage="config"
+        ) from None
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
+# Which class of the library a checkpoint belongs to, judged by the names of its tensors.
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A class built without memory: which tensors it places, and how far the file disagrees."""
+
+    kind: type[Any]
+    named: bool
+    disagreement: int
+    numbers: int
+    placed: frozenset[str] = frozenset()
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+def _build_known(
+    config: Any, tensors: Mapping[str, Tensor], dtype: torch.dtype, architecture: str | None
+) -> Built:
+    """A class of the library: the one that the config names, unless another fits better.
+
+    A head that is missing in the file is not made up, one that is there is not dropped.
+    """
+    if architecture is not None:
+        config.architectures = [architecture]
+    named = _named_class(config)
+    if architecture is not None and named is None:
+        raise ArgumentError(
+            f"transformers has no class {clean(architecture)} for {type(config).__name__}",
+            hint="leave architecture alone to let config.json and the tensors decide",
+        )
     refusal: SourceError | None = None
-    for sketch in sketches(config, tensors, only=only)[:_TRIES]:
+    others = [] if architecture is not None else _listed_classes(config)
+    for candidate in _candidates(config, tensors, named, others)[:_TRIES]:
         try:
-            loaded = _loaded(sketch.kind, config, tensors, dtype, **sketch.extra)
+            model, unread = _load(candidate.kind, config, tensors, dtype, **candidate.arguments)
         except SourceError as error:
-            refusal = error if refusal is None or sketch.named else refusal
+            refusal = error if refusal is None or candidate.named else refusal
             continue
-        return _built(loaded, *_words(sketch, config, named))
+        return Built(model, unread, *_choice_in_words(candidate, config, named))
     raise refusal or SourceError("E_WEIGHTS", "no class fits the file", stage="weights")
 
 
-def _built(loaded: Loaded, assumed: dict[str, str], notes: tuple[str, ...]) -> Built:
-    model = loaded.model.requires_grad_(False).eval()
-    return Built(model, loaded.unread, assumed, notes)
+def _named_class(config: Any) -> type[Any] | None:
+    """The class that the config names, if the library has it and it is made for this config."""
+    names = getattr(config, "architectures", None)
+    name = names[0] if isinstance(names, list) and names else None
+    if not isinstance(name, str) or not name.isidentifier():
+        return None
+    try:
+        with quiet():
+            kind = getattr(library(), name, None)
+    except config_errors():
+        return None
+    model = library("transformers.modeling_utils").PreTrainedModel
+    if not isinstance(kind, type) or not issubclass(kind, model):
+        return None
+    return kind if getattr(kind, "config_class", None) is type(config) else None
 
 
-def _loaded(
+def _listed_classes(config: Any) -> list[type[Any]]:
+    """Every class that the library lists for a config."""
+    home = library("transformers.models.auto.modeling_auto")
+    kinds: list[type[Any]] = []
+    for name in _MAPPINGS:
+        try:
+            with quiet():
+                entry = getattr(home, name, {}).get(type(config), None)
+        except config_errors():
+            continue
+        kinds += [kind for kind in (entry if isinstance(entry, tuple | list) else [entry]) if kind]
+    return kinds
+
+
+def _candidates(
+    config: Any,
+    tensors: Mapping[str, Tensor],
+    named: type[Any] | None,
+    others: list[type[Any]],
+) -> list[_Candidate]:
+    """The classes whose names fit the tensors best, the likeliest first.
+
+    The named class wins a tie. After it none is tried that fits worse, or that drops a tensor which
+    the named one has a place for: a head of which something is missing is no head to do without.
+    """
+    kinds = [*([named] if named else []), *others]
+    if not kinds:
+        raise SourceError(
+            "E_UNSUPPORTED",
+            f"transformers has no model class for {type(config).__name__}",
+            hint="build the model in Python and pass the module to memaudit.scan",
+            stage="build",
+        )
+    held = sum(tensor.numel() for tensor in tensors.values())
+    found = [
+        _candidate(kind, config, tensors, named=kind is named) for kind in dict.fromkeys(kinds)
+    ]
+    small = [candidate for candidate in found if candidate.numbers <= 2 * held + _FREE_NUMBERS]
+    if not small:
+        least = min(candidate.numbers for candidate in found)
+        raise SourceError(
+            "E_WEIGHTS",
+            f"config.json describes a model of {least} numbers, the file holds {held}",
+            hint="put the right config beside the weights",
+            stage="weights",
+        )
+    stated = next((candidate for candidate in small if candidate.named), None)
+    most = min(c.disagreement for c in small) if stated is None else stated.disagreement
+    kept = frozenset() if stated is None else stated.placed
+    fitting = [c for c in small if c.disagreement <= most and kept <= c.placed]
+    return sorted(fitting, key=lambda candidate: candidate.disagreement)
+
+
+def _candidate(
+    kind: type[Any], config: Any, tensors: Mapping[str, Tensor], *, named: bool
+) -> _Candidate:
+    """Build a class on the meta device, where its weights take no memory."""
+    arguments: dict[str, Any] = {}
+    # A pooler that is not in the file must not be made up.
+    optional = "add_pooling_layer" in inspect.signature(kind.__init__).parameters
+    if optional and not any("pooler" in name.split(".") for name in tensors):
+        arguments["add_pooling_layer"] = False
+    try:
+        with quiet(), torch.random.fork_rng(devices=[]), torch.device("meta"):
+            model = kind(copy.deepcopy(config), **arguments)  # some constructors write into it
+    except config_errors() as error:
+        if not named:
+            return _Candidate(kind, named, 1 << 60, 0)
+        raise SourceError(
+            "E_CONFIG",
+            f"config.json: {kind.__name__} cannot be built from it: {_reason(error)}",
+            hint=_CONFIG_HINT,
+            stage="config",
+        ) from None
+    own = model.state_dict()
+    tied = set(getattr(model, "all_tied_weights_keys", {}) or {})
+    pairs = _pair_names(model, own, tensors)
+    missing = set(own) - set(pairs.values()) - tied
+    disagreement = len(missing) + len(tensors) - len(pairs)
+    numbers = sum(parameter.numel() for parameter in model.parameters())
+    return _Candidate(kind, named, disagreement, numbers, frozenset(pairs), arguments)
+
+
+def _pair_names(model: Any, own: Collection[str], given: Iterable[str]) -> dict[str, str]:
+    """Names in a file → names in a model, which may differ by the prefix of the bare model."""
+    pairs: dict[str, str] = {}
+    taken: set[str] = set()
+    for name in given:
+        forms = _forms(model, name)
+        inside = next((form for form in forms if form in own and form not in taken), None)
+        if inside is not None:
+            pairs[name] = inside
+            taken.add(inside)
+    return pairs
+
+
+def _forms(model: Any, name: str) -> tuple[str, str, str]:
+    """A name as it is, and with and without the prefix of the bare model."""
+    prefix = f"{getattr(model, 'base_model_prefix', '')}."
+    return name, prefix + name, name.removeprefix(prefix)
+
+
+def _choice_in_words(
+    candidate: _Candidate, config: Any, named: type[Any] | None
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """What was assumed about the class, and notes on it."""
+    chosen = candidate.kind.__name__
+    notes = ("the file has no pooler: the model was built without one",)
+    notes = notes if candidate.arguments else ()
+    if named is None:
+        stated = getattr(config, "architectures", None)
+        reason = "not stated"
+        if stated:
+            reason = f"transformers has no {clean(stated[0], limit=60)} for this config"
+        return {"architecture": f"{chosen} (by the names of the tensors; {reason})"}, notes
+    if candidate.kind is named:
+        return {}, notes
+    note = f"config.json names {named.__name__}, the tensors are those of {chosen}: that was built"
+    return {}, (note, *notes)
+
+
+# The weights, and the proof that they are the file's: no random model is audited.
+
+
+def _load(
     kind: type[Any],
     config: Any,
     tensors: Mapping[str, Tensor],
     dtype: torch.dtype,
-    **extra: Any,
-) -> Loaded:
-    """Let the library rename and fuse the tensors, then look at what came of it.
+    **arguments: Any,
+) -> tuple[Any, tuple[str, ...]]:
+    """A model with these weights, and the tensors that it has no place for.
 
-    Without a name of a place it opens no file. Numbers for what is missing would be drawn from
-    the global generator, which stays as it was.
+    The library renames and fuses tensors; without a name of a place it opens no file. Numbers for
+    what is missing would be drawn from the global generator, which stays as it was.
     """
     try:
-        with hushed(), without_bars(), torch.random.fork_rng(devices=[]):
+        with quiet(), without_progress_bars(), torch.random.fork_rng(devices=[]):
             model, found = kind.from_pretrained(
                 None,
                 config=config,
@@ -85,34 +330,174 @@ def _loaded(
                 dtype=dtype,
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
-                **extra,
+                **arguments,
             )
             if dtype == torch.float64:
                 model = model.to(dtype)  # buffers too: the wider dtype holds them exactly
-    except TROUBLE as error:
-        reason = str(error) or type(error).__name__
+    except LIBRARY_ERRORS as error:
         raise SourceError(
             "E_WEIGHTS",
-            f"{kind.__name__} does not take the weights: {clean(reason, limit=500)}",
+            f"{kind.__name__} does not take the weights: {clean(_reason(error), limit=500)}",
             hint="the weights and the config do not belong together",
             stage="weights",
         ) from None
-    return prove(model, found, tensors)
+    unread = _prove(model, found, tensors)
+    return model.requires_grad_(False).eval(), unread
 
 
-def _words(
-    sketch: Sketch, config: Any, named: type[Any] | None
-) -> tuple[dict[str, str], tuple[str, ...]]:
-    """What to say about the choice of the class."""
-    chosen = sketch.kind.__name__
-    bare = ("the file has no pooler: the model was built without one",) if sketch.extra else ()
-    if named is None:
-        stated = getattr(config, "architectures", None)
-        said = "not stated"
-        if stated:
-            said = f"transformers has no {clean(stated[0], limit=60)} for this config"
-        return {"architecture": f"{chosen} (by the names of the tensors; {said})"}, bare
-    if sketch.kind is named:
-        return {}, bare
-    note = f"config.json names {named.__name__}, the tensors are those of {chosen}: that was built"
-    return {}, (note, *bare)
+def _prove(model: Any, found: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
+    """Raise E_WEIGHTS unless the model holds the file's tensors, all of them and no others.
+
+    Those of heads that the model lacks are returned. `found` is the library's own account. Tensors
+    that it only renamed are compared bit by bit; of those that it fused or split, the numbers are
+    counted.
+    """
+    unexpected = sorted(map(str, found.get("unexpected_keys") or ()))
+    heads = {name for name in unexpected if _is_absent_head(model, name)}
+    facts = {
+        "missing in the file": sorted(map(str, found.get("missing_keys") or ())),
+        "not known to the model": [name for name in unexpected if name not in heads],
+        "of another form": [
+            f"{name} {tuple(stored)} instead of {tuple(wanted)}"
+            for name, stored, wanted in found.get("mismatched_keys") or ()
+        ],
+        "not converted": [str(message) for message in found.get("error_msgs") or ()],
+    }
+    wrong = [_sentence(what, names) for what, names in facts.items() if names]
+    if wrong:
+        raise _weights_error(model, "; ".join(wrong))
+    own = model.state_dict()
+    pairs = _pair_names(model, own, tensors)
+    if not pairs:
+        raise _weights_error(model, "not one tensor of the file has a name that the model knows")
+    require_same(model, {name: tensors[name] for name in pairs}, names=pairs, optional=own)
+    unread = tuple(name for name in tensors if heads.intersection(_forms(model, name)))
+    _require_count(model, own, tensors, pairs, unread)
+    return unread
+
+
+def _weights_error(model: Any, fact: str) -> SourceError:
+    hint = "the weights and the config do not belong together; look at config.json"
+    return SourceError("E_WEIGHTS", f"{type(model).__name__}: {fact}", hint=hint, stage="weights")
+
+
+def _sentence(what: str, names: list[str]) -> str:
+    subject = "1 tensor is" if len(names) == 1 else f"{len(names)} tensors are"
+    return f"{subject} {what}: {listed(names, most=5, limit=120)}"
+
+
+def _is_absent_head(model: nn.Module, name: str) -> bool:
+    """Whether a tensor belongs to a head that the class does not have.
+
+    The head must be absent as a whole: an unknown tensor of a part that is there, or another layer,
+    would mean that the model in the file is a different one.
+    """
+    place: nn.Module = model
+    base = getattr(model, "base_model", model)
+    inside = {id(module) for module in base.modules() if module is not base}
+    for part in (_forms(model, name)[2] if base is model else name).split(".")[:-1]:
+        inner = getattr(place, part, None)
+        if not isinstance(inner, nn.Module):
+            return bool(_HEADS.fullmatch(part))
+        if id(inner) in inside:
+            return False
+        place = inner
+    return False
+
+
+def _require_count(
+    model: Any,
+    own: Mapping[str, Tensor],
+    tensors: Mapping[str, Tensor],
+    pairs: Mapping[str, str],
+    unread: Iterable[str],
+) -> None:
+    """What the library converted must be as many numbers in the model as in the file."""
+    ignored = [
+        *(getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()),
+        *_ALWAYS_IGNORED,
+    ]
+    absent = getattr(model, "_keys_to_ignore_on_load_missing", None) or ()
+    skipped = {*pairs, *unread, *(name for name in tensors if _any_match(ignored, name))}
+    given = sum(tensor.numel() for name, tensor in tensors.items() if name not in skipped)
+    inside = set(pairs.values())
+    filled = {own[name].data_ptr() for name in inside}
+    rest = [t for name, t in own.items() if name not in inside and not _any_match(absent, name)]
+    wanted = sum({t.data_ptr(): t.numel() for t in rest if t.data_ptr() not in filled}.values())
+    if given != wanted:
+        fact = f"{wanted} numbers were made from {given} of the file"
+        raise _weights_error(model, f"the library's conversion is not understood: {fact}")
+
+
+def _any_match(patterns: Iterable[str], name: str) -> bool:
+    return any(re.search(pattern, name) for pattern in patterns)
+
+
+# Code that lies in a model's repository: refused, unless the user trusts it.
+
+
+def folder_of(source: Source) -> Path:
+    """Where the files of a source lie."""
+    path = source.checkpoint.path
+    return path if path.is_dir() else path.parent
+
+
+def is_trusted(source: Source) -> bool:
+    """Whether the source brings code of its own, and the user said that it may be run."""
+    return source.access.trust_remote_code and bool(code_map(folder_of(source)))
+
+
+def unknown_type(source: Source, model_type: str) -> SourceError:
+    """Why a model type that the library does not know is not opened."""
+    named = clean(model_type, limit=60)
+    if not source.access.trust_remote_code and code_map(folder_of(source)):
+        fact = (
+            f"{named!r} is a model whose code lies in its repository (auto_map), and "
+            "trust_remote_code is off"
+        )
+        hint = "--trust-remote-code runs that code; only for code that you have read"
+    else:
+        fact = f"the installed transformers does not know the model type {named!r}"
+        hint = "update transformers, or build the model in Python and pass the module"
+    return SourceError("E_UNSUPPORTED", fact, hint=hint, stage="recognise")
+
+
+def _remote_classes(folder: Path, architecture: object) -> tuple[type[Any], type[Any] | None]:
+    """The classes of model and config that the repository's own code defines; this runs it.
+
+    The config is None when the library has it.
+    """
+    stated = code_map(folder)
+    roles = [role for role in _REMOTE_MODELS if role in stated]
+    if not roles:
+        raise _remote_error("its auto_map names no model that can be audited")
+    named = [role for role in roles if stated[role].rpartition(".")[2] == architecture]
+    model = _remote_class(folder, stated[(named or roles)[0]])
+    config = _remote_class(folder, stated["AutoConfig"]) if "AutoConfig" in stated else None
+    if not issubclass(model, library("transformers.modeling_utils").PreTrainedModel):
+        raise _remote_error(f"{clean(model.__name__)} is no PreTrainedModel")
+    return model, config
+
+
+def _remote_class(folder: Path, place: str) -> type[Any]:
+    if not _REMOTE_CLASS.fullmatch(place):
+        fact = f"{clean(place, limit=80)!r} is not a class in a file of the repository"
+        raise _remote_error(fact)
+    tools = library("transformers.dynamic_module_utils")
+    try:
+        with quiet():
+            found = tools.get_class_from_dynamic_module(place, str(folder), local_files_only=True)
+    except (*LIBRARY_ERRORS, SyntaxError) as error:
+        raise _remote_error(f"{clean(place)} cannot be imported: {error}") from None
+    if not isinstance(found, type):
+        raise _remote_error(f"{clean(place)} is no class")
+    return found
+
+
+def _remote_error(fact: str) -> SourceError:
+    return SourceError(
+        "E_UNSUPPORTED",
+        f"the code in the repository cannot be used: {fact}",
+        hint="build the model in Python and pass the module to memaudit.scan",
+        stage="recognise",
+    )

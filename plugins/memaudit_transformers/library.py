@@ -1,4 +1,4 @@
-"""The transformers library: imported late, beside any torchvision, and without its chatter."""
+"""The transformers library: imported late, beside any torchvision, and without its log lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 #: What goes wrong in the library when a config or a tensor is not as it expects.
-TROUBLE = (
+LIBRARY_ERRORS = (
     *(ValueError, TypeError, KeyError, AttributeError, IndexError, RuntimeError, ArithmeticError),
     *(AssertionError, ImportError, OSError, RecursionError),
 )
@@ -55,14 +55,21 @@ def uncompiled(module: Any) -> Any:
     return getattr(module, "_orig_mod", module)
 
 
-def strict_errors() -> tuple[type[BaseException], ...]:
+def config_errors() -> tuple[type[BaseException], ...]:
     """Everything that building a config raises, the errors of strict dataclasses included."""
-    errors = library("huggingface_hub.errors")
-    return (*TROUBLE, errors.StrictDataclassError)
+    return (*LIBRARY_ERRORS, library("huggingface_hub.errors").StrictDataclassError)
+
+
+def text_config(config: Any) -> Any:
+    """The part of a config that describes the text model; the config itself if there is one."""
+    try:
+        return config.get_text_config()
+    except config_errors():
+        return config
 
 
 @contextmanager
-def hushed() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """While open, the library logs errors only and no warning of Python escapes.
 
     A model is run thousands of times: changing the level would clear the caches of all loggers.
@@ -85,13 +92,13 @@ def hushed() -> Iterator[None]:
 
 
 @contextmanager
-def without_bars() -> Iterator[None]:
+def without_progress_bars() -> Iterator[None]:
     """While open, the library draws no progress bars."""
-    talk = library("transformers.utils.logging")
-    shown = talk.is_progress_bar_enabled()
-    talk.disable_progress_bar()
+    log = library("transformers.utils.logging")
+    shown = log.is_progress_bar_enabled()
+    log.disable_progress_bar()
     try:
         yield
     finally:
         if shown:
-            talk.enable_progress_bar()
+            log.enable_progress_bar()

@@ -11,14 +11,12 @@ from torch import Tensor
 
 from memaudit.errors import MemauditError, clean
 from memaudit.loading.beside import read_beside, require_beside
-from memaudit_transformers.library import TROUBLE, hushed, library
+from memaudit_transformers.library import LIBRARY_ERRORS, library, quiet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from types import TracebackType
 
-FAST = "tokenizer.json"
-#: Other files that a tokenizer can be made of.
+#: The files beside tokenizer.json that a tokenizer can be made of.
 _SLOW = ("vocab.txt", "vocab.json", "vocab.bpe", "spiece.model", "tokenizer.model")
 #: What the library reads beside them.
 _AROUND = (
@@ -40,8 +38,8 @@ class Tokens:
     behind: tuple[int, ...]
 
     def of(self, text: str) -> Tensor | None:
-        """The ids (T,) of a text, nothing around it; None when the library cannot tell."""
-        with Caught():
+        """The ids (T,) of a text, nothing around it; None when the library fails."""
+        with _Caught():
             ids = self.inner.encode(text, add_special_tokens=False).ids
             return torch.tensor(ids, dtype=torch.int64)
         return None
@@ -57,7 +55,7 @@ class Tokens:
     @property
     def unknown(self) -> int | None:
         """The id of what the tokenizer does not know; None when it has none."""
-        with Caught():
+        with _Caught():
             model = self.inner.model
             named = getattr(model, "unk_token", None)
             found = getattr(model, "unk_id", None) if named is None else None
@@ -66,13 +64,13 @@ class Tokens:
 
     def word(self, token: int) -> str | None:
         """How one id is written; None when it has no word."""
-        with Caught():
+        with _Caught():
             found = self.inner.id_to_token(int(token))
             return None if found is None else clean(found, limit=60)
         return None
 
 
-class Caught:
+class _Caught:
     """Swallows what the tokenizers library raises, and keeps a sentence on it.
 
     It is written in another language and raises `Exception` itself, or its panic, which is none.
@@ -81,7 +79,7 @@ class Caught:
     def __init__(self) -> None:
         self.reason = ""
 
-    def __enter__(self) -> Caught:
+    def __enter__(self) -> _Caught:
         return self
 
     def __exit__(
@@ -94,7 +92,7 @@ class Caught:
         if kind is None or issubclass(kind, MemauditError | MemoryError):
             return False
         foreign = kind is Exception or kind.__name__ == "PanicException"
-        if not foreign and not issubclass(kind, TROUBLE):
+        if not foreign and not issubclass(kind, LIBRARY_ERRORS):
             return False
         self.reason = clean(str(error) or kind.__name__, limit=200)
         return True
@@ -107,7 +105,7 @@ def open_tokenizer(folder: Path, rows: int | None) -> tuple[Tokens | None, tuple
     """
     if rows is None:
         return None, ()
-    caught = Caught()
+    caught = _Caught()
     with caught:
         try:
             inner = _fast(folder) or _slow(folder)
@@ -117,9 +115,9 @@ def open_tokenizer(folder: Path, rows: int | None) -> tuple[Tokens | None, tuple
             return None, ("there is no tokenizer beside the model: it is fed embeddings",)
         inner.no_padding()
         inner.no_truncation()
-        odd = _misfit(inner.get_vocab(with_added_tokens=True), rows)
-        if odd:
-            return None, (f"the tokenizer is not used: {odd}",)
+        reason = _misfit(inner.get_vocab(with_added_tokens=True), rows)
+        if reason:
+            return None, (f"the tokenizer is not used: {reason}",)
         return Tokens(inner, *_frame(inner)), ()
     return None, (f"the tokenizer was not read: {caught.reason}",)
 
@@ -137,7 +135,7 @@ def _misfit(words: dict[str, int], rows: int) -> str:
 
 def _fast(folder: Path) -> Any:
     """The tokenizer of a tokenizer.json, or None without one."""
-    data = read_beside(folder, FAST, most=LARGEST)
+    data = read_beside(folder, "tokenizer.json", most=LARGEST)
     if data is None:
         return None
     return library("tokenizers").Tokenizer.from_str(data.decode("utf-8"))
@@ -148,7 +146,7 @@ def _slow(folder: Path) -> Any:
     if not require_beside(folder, _SLOW, most=LARGEST):
         return None
     require_beside(folder, _AROUND, most=LARGEST)
-    with hushed():
+    with quiet():
         made = library().AutoTokenizer.from_pretrained(
             str(folder), trust_remote_code=False, local_files_only=True
         )
@@ -166,11 +164,7 @@ def _frame(inner: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
         if 0 in special:
             first = special.index(0)
             last = len(special) - special[::-1].index(0)
-            return _ids(found.ids[:first]), _ids(found.ids[last:])
+            return tuple(found.ids[:first]), tuple(found.ids[last:])
     ids = inner.encode("").ids
     # No sample has a token: by custom the first stands in front and the others behind.
-    return _ids(ids[:1]), _ids(ids[1:])
-
-
-def _ids(ids: Iterable[int]) -> tuple[int, ...]:
-    return tuple(int(token) for token in ids)
+    return tuple(ids[:1]), tuple(ids[1:])

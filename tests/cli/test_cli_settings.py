@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memaudit.cli.settings import parse_settings, parse_value
 from memaudit.errors import ArgumentError
+from memaudit.options import parse_settings, parse_value
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from torch import Tensor
 from memaudit.contracts import Request
 from memaudit.loading import parse_source
 from memaudit_ssm import SsmAdapter
-from memaudit_ssm.hosts.host import ScanHost
+from memaudit_ssm.scans import ScanHost
 
 State = dict[str, Tensor]
 

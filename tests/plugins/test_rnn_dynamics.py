@@ -17,8 +17,7 @@ from memaudit_rnn import RnnAdapter
 from memaudit_rnn.cells import advance, cell_weights, drive
 from memaudit_rnn.dynamics import RnnDynamics
 from memaudit_rnn.host import RnnHost
-from memaudit_timm.layer_subject import LayerSubject
-from memaudit_timm.recurrent import recurrences
+from memaudit_timm.recurrent import LayerSubject, recurrences
 
 FOLDER = Path(__file__).parents[2].parent / "shared" / "fixtures" / "torch_rnn"
 MODES = ("RNN_TANH", "RNN_RELU", "GRU", "LSTM")

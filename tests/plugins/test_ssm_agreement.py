@@ -11,8 +11,7 @@ import torch
 
 import memaudit
 from memaudit.errors import ArgumentError, SourceError
-from memaudit_ssm.layers.s5 import S5
-from memaudit_ssm.models.s5_blocks import S5Block, S5Stack
+from memaudit_ssm.s5 import S5, S5Block, S5Stack
 from tests.plugins import flax_models as flax
 from tests.plugins.s4_models import H, N, State, draw, kernel_state, opened, saved
 from tests.plugins.test_ssm_lru import CONFIG as LRU_CONFIG

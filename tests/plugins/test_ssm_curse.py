@@ -14,9 +14,8 @@ from safetensors.torch import load_file, save_file
 import memaudit
 from memaudit.errors import MemauditError, SourceError
 from memaudit.loading import open_checkpoint
-from memaudit_ssm.facts import Facts
-from memaudit_ssm.families.curse import CurseFamily
-from memaudit_ssm.layers.curse import ACTIVATIONS, BLOCKS, CELLS, Residual
+from memaudit_ssm.curse import ACTIVATIONS, BLOCKS, CELLS, CurseFamily, Residual
+from memaudit_ssm.settings import Hyperparameters
 
 FOLDER = Path(__file__).parents[2].parent / "shared" / "fixtures" / "curse_of_memory"
 NAMES = ("rnn", "softplusrnn", "diagonalrnn", "lru", "ssm")
@@ -126,8 +125,8 @@ def test_an_unknown_activation_is_refused_by_name() -> None:
         CELLS["rnn"](3, activation="relu")
 
 
-def facts(options: dict[str, Any], config: dict[str, Any] | None = None) -> Facts:
-    return Facts(options, config or {})
+def facts(options: dict[str, Any], config: dict[str, Any] | None = None) -> Hyperparameters:
+    return Hyperparameters(options, config or {})
 
 
 def state_of(layer: Residual) -> dict[str, torch.Tensor]:

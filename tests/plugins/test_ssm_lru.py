@@ -13,8 +13,8 @@ import memaudit
 from memaudit import testing
 from memaudit.errors import SourceError
 from memaudit.numerics.recall import condition, vandermonde
-from memaudit_ssm.layers.lru import FORMS, LRU
-from memaudit_ssm.opening.building import cast
+from memaudit_ssm.core import cast
+from memaudit_ssm.lru import FORMS, LRU
 from tests.plugins import flax_models as flax
 
 CONFIG = {"pooling": "none", "norm": "layer", "prenorm": True}

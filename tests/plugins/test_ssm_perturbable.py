@@ -13,16 +13,13 @@ import torch
 import memaudit
 from memaudit.report import Identity
 from memaudit.testing import check_perturbable
-from memaudit_ssm.layers import curse
-from memaudit_ssm.layers.core import Core
-from memaudit_ssm.layers.lru import FORMS, LRU
-from memaudit_ssm.layers.s4 import S4
-from memaudit_ssm.layers.s4_kernel import S4Recipe
-from memaudit_ssm.layers.s4d import S4D, S4DBlock
-from memaudit_ssm.layers.s5 import S5
-from memaudit_ssm.layers.transforms import REAL_PART
-from memaudit_ssm.opening.casting import cast
-from memaudit_ssm.opening.host import LayerSubject
+from memaudit_ssm import curse
+from memaudit_ssm.core import Core, cast
+from memaudit_ssm.lru import FORMS, LRU
+from memaudit_ssm.s4 import S4, S4Recipe
+from memaudit_ssm.s4d import REAL_PART, S4D, S4DBlock
+from memaudit_ssm.s5 import S5
+from memaudit_ssm.subject import LayerSubject
 from tests.plugins.ssm_models import mixer, opened
 
 FIXTURES = (

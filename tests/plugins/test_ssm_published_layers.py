@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from memaudit.contracts import DiagonalDecay, NoDecay, StoredDecay
 from memaudit_ssm import SsmAdapter
-from memaudit_ssm.layers import laws
-from memaudit_ssm.layers.transforms import REAL_PART
+from memaudit_ssm.s4 import S4_LAWS, SIGNED, TIED, UNTIED
+from memaudit_ssm.s4d import REAL_PART, STABLE_LAWS
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
@@ -58,7 +58,7 @@ class Kernel(nn.Module):
 def test_the_form_behind_log_a_real_is_known_by_the_kernel(name: str) -> None:
     decay = told(Kernel(REAL_PART[name]))
     assert isinstance(decay, DiagonalDecay)
-    assert (decay.name, decay.law) == ("log_A_real", laws.STABLE_LAWS[name])
+    assert (decay.name, decay.law) == ("log_A_real", STABLE_LAWS[name])
 
 
 def test_an_unknown_form_behind_log_a_real_is_refused() -> None:
@@ -109,12 +109,12 @@ def s4(**others: Tensor) -> dict[str, Tensor]:
     return {"C": draw(1, 3, 2, 2), "B": draw(1, 3, 2, 2), **others}
 
 
-@pytest.mark.parametrize("name", laws.S4_LAWS)
+@pytest.mark.parametrize("name", S4_LAWS)
 def test_version_four_is_told_by_the_transform_that_it_keeps(name: str) -> None:
     tensors = s4(inv_dt=draw(3, 1), A_real=draw(3, 2), A_imag=draw(3, 2))
     decay = told(holding(tensors, real_transform=name, dt_transform="none"))
     assert isinstance(decay, DiagonalDecay)
-    assert (decay.law, decay.note) == (laws.S4_LAWS[name], laws.SIGNED)
+    assert (decay.law, decay.note) == (S4_LAWS[name], SIGNED)
     refused = told(holding(tensors))
     assert isinstance(refused, NoDecay)
     assert "real_transform" in refused.reason
@@ -125,11 +125,11 @@ def test_version_four_is_told_by_the_transform_that_it_keeps(name: str) -> None:
     [
         ("log_A_real", ("A_imag",), "all", "exp", ""),
         ("inv_A_real", ("A_imag",), "all", "softplus", ""),
-        ("log_w_real", ("w_imag", "P"), "all", "exp", laws.TIED),
-        ("inv_w_real", ("w_imag", "P"), "all", "softplus", laws.TIED),
-        ("w", ("P",), "pairs", "direct", laws.TIED),
-        ("w", ("P", "Q"), "pairs", "direct", laws.UNTIED),
-        ("w", (), "pairs", "direct", laws.UNTIED),
+        ("log_w_real", ("w_imag", "P"), "all", "exp", TIED),
+        ("inv_w_real", ("w_imag", "P"), "all", "softplus", TIED),
+        ("w", ("P",), "pairs", "direct", TIED),
+        ("w", ("P", "Q"), "pairs", "direct", UNTIED),
+        ("w", (), "pairs", "direct", UNTIED),
     ],
 )
 def test_older_versions_are_told_by_their_names(

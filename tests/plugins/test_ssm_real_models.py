@@ -16,7 +16,7 @@ from memaudit.contracts import Claim
 from memaudit.loading import parse_source
 from memaudit.report import Report
 from memaudit_ssm import SsmAdapter
-from memaudit_ssm.hosts.host import ScanHost
+from memaudit_ssm.scans import ScanHost
 from tests.plugins.ssm_models import draw, opened, stepped
 
 pytestmark = pytest.mark.network

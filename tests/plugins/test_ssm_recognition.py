@@ -16,7 +16,7 @@ from memaudit.errors import ArgumentError, SourceError
 from memaudit.loading import parse_source
 from memaudit.testing import check_adapter
 from memaudit_ssm import SsmAdapter
-from memaudit_ssm.hosts.scans import MOST_SCANS
+from memaudit_ssm.scans import MOST_SCANS
 from tests.plugins.ssm_models import draw, mixer, one_channel, opened, picture_scan, written
 
 

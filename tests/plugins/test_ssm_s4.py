@@ -10,9 +10,7 @@ import pytest
 import torch
 
 from memaudit.errors import SourceError
-from memaudit_ssm.layers.s4 import S4
-from memaudit_ssm.layers.s4_dplr import DplrBank, restore_readout
-from memaudit_ssm.layers.s4_kernel import S4Recipe
+from memaudit_ssm.s4 import S4, DplrBank, S4Recipe, restore_readout
 from tests.plugins.s4_models import (
     H,
     N,

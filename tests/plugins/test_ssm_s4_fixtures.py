@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from memaudit_ssm.layers.s4_dplr import DplrBank
-from memaudit_ssm.opening.subject import NetSubject
+from memaudit_ssm.s4 import DplrBank
+from memaudit_ssm.subject import NetSubject
 from tests.plugins.s4_models import opened
 
 STANDALONE = ("diag", "diag_real", "dplr")

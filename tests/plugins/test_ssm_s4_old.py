@@ -13,7 +13,7 @@ from torch import Tensor
 
 from memaudit.errors import SourceError
 from memaudit.loading import parse_source
-from memaudit_ssm.layers.s4_old import length_of_nodes
+from memaudit_ssm.s4_old import length_of_nodes
 from tests.plugins.s4_models import (
     H,
     N,

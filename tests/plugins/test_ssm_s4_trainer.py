@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from memaudit_ssm.opening.host import LayerHost
-from memaudit_ssm.opening.subject import NetSubject
+from memaudit_ssm.subject import LayerHost, NetSubject
 from tests.plugins import s4_models
 from tests.plugins.s4_models import H, N, State, draw, kernel_state, opened
 

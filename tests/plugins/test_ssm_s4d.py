@@ -15,8 +15,8 @@ import memaudit
 from memaudit.contracts import AbstractSubject
 from memaudit.errors import SourceError
 from memaudit.loading import open_checkpoint
-from memaudit_ssm.layers import S4D
-from memaudit_ssm.layers.transforms import REAL_PART
+from memaudit_ssm import S4D
+from memaudit_ssm.s4d import REAL_PART
 
 FIXTURES = Path(__file__).parents[2].parent / "shared" / "fixtures"
 NAMES = (

@@ -12,9 +12,8 @@ import torch
 import memaudit
 from memaudit import testing
 from memaudit.errors import SourceError
-from memaudit_ssm.layers.s5 import S5, AbstractS5, FactorizedS5, FlaxS5
-from memaudit_ssm.models.s5_blocks import S5Block
-from memaudit_ssm.opening.building import cast
+from memaudit_ssm.core import cast
+from memaudit_ssm.s5 import S5, AbstractS5, FactorizedS5, FlaxS5, S5Block
 from tests.plugins import flax_models as flax
 
 CONFIG = {"mode": "pool", "prenorm": True, "conj_sym": True, "discretization": "zoh"}

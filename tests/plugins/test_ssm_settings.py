@@ -16,7 +16,7 @@ from torch import nn
 import memaudit
 from memaudit.errors import ArgumentError, SourceError
 from memaudit_ssm import LRU, S4D
-from memaudit_ssm.facts import Facts
+from memaudit_ssm.settings import Hyperparameters
 
 shared_only = pytest.mark.shared
 
@@ -34,26 +34,26 @@ def copied(shared: Path, name: str, folder: Path, **changes: Any) -> Path:
 
 
 def test_an_old_name_that_speaks_beats_a_new_one_that_is_null() -> None:
-    facts = Facts({}, {"layer": {"final_act": None, "postact": "relu"}})
+    facts = Hyperparameters({}, {"layer": {"final_act": None, "postact": "relu"}})
     assert facts.choice("final_act", ("none", "relu", "glu"), also=("postact",)) == "relu"
 
 
 def test_references_inside_a_config_are_followed() -> None:
     model = {"size": "${dataset.size}", "cut": "${oc.select:a.b,null}"}
     config = {"dataset": {"size": 7}, "model": model}
-    section = Facts({}, config).section("model")
+    section = Hyperparameters({}, config).section("model")
     assert (section.get("size"), section.get("cut", 3)) == (7, None)
 
 
 def test_a_reference_that_leads_nowhere_is_no_value() -> None:
-    section = Facts({}, {"net": {"return_seq": "${x.y}"}}).section("net")
+    section = Hyperparameters({}, {"net": {"return_seq": "${x.y}"}}).section("net")
     with pytest.raises(SourceError, match="leaves return_seq open"):
         section.get("return_seq")
 
 
 def test_a_flag_is_no_number() -> None:
     with pytest.raises(SourceError, match="bandlimit is true"):
-        Facts({}, {"layer": {"bandlimit": True}}).number("bandlimit")
+        Hyperparameters({}, {"layer": {"bandlimit": True}}).number("bandlimit")
 
 
 @shared_only

@@ -16,14 +16,14 @@ import memaudit
 from memaudit.contracts import DiagonalDecay, NoDecay, StoredDecay
 from memaudit.testing import check_reparam
 from memaudit_ssm import LRU, S4, S4D, S5, SsmAdapter
-from memaudit_ssm.layers import laws
-from memaudit_ssm.layers.s4_kernel import S4Kernel, S4Recipe, S4Sizes
-from memaudit_ssm.layers.transforms import POSITIVE, REAL_PART
+from memaudit_ssm.curse import EulerRelu, Kept
+from memaudit_ssm.s4 import POSITIVE, S4_LAWS, SIGNED, TIED, S4Kernel, S4Recipe, S4Sizes, Sigmoid
+from memaudit_ssm.s4d import REAL_PART, STABLE_LAWS, HeldBest
 from tests.plugins.recorded_answers import recorded_modes
 from tests.plugins.s4_models import both_of, one_step, pairs
 from tests.plugins.ssm_models import mixer, opened, picture_scan
 
-LAWS = (*laws.S4_LAWS.values(), *laws.STABLE_LAWS.values(), laws.Kept(), laws.EulerRelu(dt=0.3))
+LAWS = (*S4_LAWS.values(), *STABLE_LAWS.values(), Kept(), EulerRelu(dt=0.3))
 DIAGONAL = (
     "s4d_standalone/small",
     "s4d_standalone/pooled",
@@ -68,17 +68,17 @@ def test_every_law_is_a_reparameterization(law: Any) -> None:
 @pytest.mark.parametrize("name", POSITIVE)
 def test_the_laws_of_s4_are_its_transforms(name: str) -> None:
     w = torch.linspace(-3.0, 3.0, 61, dtype=torch.float64)
-    assert torch.equal(laws.S4_LAWS[name].forward(w), -POSITIVE[name](w)) or name == "softplus"
-    torch.testing.assert_close(laws.S4_LAWS[name].forward(w), -POSITIVE[name](w))
+    assert torch.equal(S4_LAWS[name].forward(w), -POSITIVE[name](w)) or name == "softplus"
+    torch.testing.assert_close(S4_LAWS[name].forward(w), -POSITIVE[name](w))
 
 
 @pytest.mark.parametrize("name", REAL_PART)
 def test_the_laws_of_stable_ssm_are_its_real_parts(name: str) -> None:
     w = torch.linspace(-3.0, 3.0, 61, dtype=torch.float64)
-    torch.testing.assert_close(laws.STABLE_LAWS[name].forward(w), REAL_PART[name](w))
+    torch.testing.assert_close(STABLE_LAWS[name].forward(w), REAL_PART[name](w))
 
 
-@pytest.mark.parametrize("law", [laws.Sigmoid(), laws.HeldBest(b=0.1), laws.Kept()])
+@pytest.mark.parametrize("law", [Sigmoid(), HeldBest(b=0.1), Kept()])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_end_of_a_bounded_law_has_a_finite_gradient_and_nothing_lies_beyond(
     law: Any, dtype: torch.dtype
@@ -122,7 +122,7 @@ def test_low_ranks_have_the_recorded_eigenvalues_around_their_diagonal(
     (module,) = memaudit.load(folder).live_modules().values()
     for (decay, lam), modes in zip(diagonals(module), recorded, strict=True):
         owner: Any = decay.owner
-        assert decay.note == laws.TIED
+        assert decay.note == TIED
         rates = both_of((lam - 1j * owner.A_imag).numpy())[0]
         left = both_of(pairs(owner.P))[:, 0]
         dt = steps_of(owner).numpy()[0]
@@ -184,7 +184,7 @@ def test_clipped_rates_and_signed_steps_are_told() -> None:
     assert (clipped.law.name, clipped.part) == ("clip", "real")
     (signed,) = told(S4(3, 4, recipe=S4Recipe(dt_transform="none")))
     assert isinstance(signed, DiagonalDecay)
-    assert signed.note == laws.SIGNED
+    assert signed.note == SIGNED
 
 
 def test_a_weight_that_something_else_computes_is_refused() -> None:
@@ -217,7 +217,7 @@ def test_a_kernel_of_version_four_alone_is_told_by_its_own_transform() -> None:
     (decay,) = told(nn.Sequential(kernel))
     assert isinstance(decay, DiagonalDecay)
     assert (decay.layer, decay.name, decay.law.name) == ("0", "A_real", "sigmoid")
-    assert decay.note == laws.TIED
+    assert decay.note == TIED
 
 
 def module_of(state: dict[str, Tensor]) -> nn.Module:

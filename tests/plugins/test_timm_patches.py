@@ -1,8 +1,9 @@
-"""Vision transformers are run on patch embeddings, and answer as timm's own forward does."""
+"""Patches in raster order are a sequence: answers, layers, weights and whole audits."""
 
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +12,12 @@ from timm.models.mlp_mixer import MlpMixer
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from memaudit.errors import ArgumentError
-from memaudit_timm.patch_subject import PatchSubject
-from tests.plugins.timm_models import made, noise, opened, vit
+import memaudit
+from memaudit.errors import ArgumentError, SourceError
+from memaudit.testing import check_adapter, check_perturbable
+from memaudit_timm import TimmAdapter
+from memaudit_timm.patches import PatchSubject
+from tests.plugins.timm_models import SCANNING, SMALL, made, noise, opened, saved, sequencer, vit
 
 FAMILIES = {
     "vit": ("vit_tiny_patch16_224", {"img_size": 64, "embed_dim": 32, "num_heads": 2}),
@@ -246,3 +250,74 @@ def test_a_model_without_a_config_is_opened_by_the_size_of_its_embedding() -> No
     assert subject.longest == 6
     assert "2 x 3 patches of width 24" in subject.identity.description
     assert subject.identity.description.startswith("VisionTransformer: ")
+
+
+def test_recurrent_layers_obey_the_laws() -> None:
+    for part in opened(sequencer().double()).parts().values():
+        check_perturbable(part)
+
+
+def test_patches_obey_the_laws() -> None:
+    subject = opened(vit(), torch.float64)
+    check_perturbable(subject, inputs=noise(2, 16, 32))
+
+
+def test_shorter_sequences_of_patches_obey_the_laws() -> None:
+    subject = opened(vit(), torch.float64)
+    check_perturbable(subject, inputs=noise(2, 7, 32))
+
+
+def test_the_weights_of_a_vision_transformer_are_none_of_a_recurrence() -> None:
+    model = opened(vit(), torch.float64).perturbable()
+    assert model is not None
+    assert {role.group for role in model.roles.values()} == {"other"}
+    assert not any(name.startswith(("patch_embed", "head")) for name in model.weights)
+
+
+def test_a_host_of_several_layers_has_none_of_its_own() -> None:
+    assert opened(sequencer().double()).perturbable() is None
+
+
+#: 16 x 16 patches: room for the shifts of the assumptions.
+ROOMY = {**SMALL, "img_size": 128, "patch_size": 8, "depth": 1, "embed_dim": 16}
+
+
+@pytest.mark.parametrize("kind", ["folder", "module"])
+@pytest.mark.parametrize("family", ["vit", "sequencer"])
+def test_the_adapter_keeps_the_laws(kind: str, family: str, tmp_path: Path) -> None:
+    model = vit(**ROOMY) if family == "vit" else sequencer()
+    sizes: dict[str, Any] = ROOMY if family == "vit" else SCANNING
+    source = saved(model, tmp_path / "model", sizes) if kind == "folder" else model
+    options = {} if family == "vit" else {"layers": "stages.1"}
+    check_adapter(TimmAdapter(), source, options=options)
+
+
+def test_a_vision_transformer_is_audited_and_said_to_look_ahead() -> None:
+    report = memaudit.scan(vit(**ROOMY), horizon=24, level="quick", dtype="float64")
+    held = {a.name: a.holds for a in report.assumptions}
+    assert report.subject.adapter == "timm"
+    assert held["causal"] is False
+    assert held["time-homogeneous"] is False
+    assert held["linear"] is False
+    assert set(report.memory) >= {"heaviside", "impulse"}
+    assert report.complete
+
+
+def test_a_small_grid_is_audited_within_its_patches() -> None:
+    report = memaudit.scan(vit(), horizon=64, level="quick", dtype="float64")
+    assert report.complete
+    assert all(len(curve.lags) <= 16 for curve in report.memory.values())
+
+
+def test_a_sequencer_is_audited_layer_by_layer(tmp_path: Path) -> None:
+    folder = saved(sequencer(), tmp_path / "model", SCANNING)
+    report = memaudit.scan(folder, horizon=24, level="quick")
+    assert report.subject.adapter == "timm"
+    assert len(report.layers) == 6
+    assert all("impulse" in curves for curves in report.layers.values())
+    assert len(report.subject.recurrences) == 8
+
+
+def test_a_module_without_a_sequence_is_refused_by_scan() -> None:
+    with pytest.raises(SourceError, match="no sequence to audit"):
+        memaudit.scan(made("test_resnet"))

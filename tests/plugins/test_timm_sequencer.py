@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import timm
 import torch
 
 from memaudit.errors import ArgumentError, SourceError
+from memaudit_timm import TimmAdapter
 from memaudit_timm.recurrent import choose_layers, in_blocks
-from tests.plugins.timm_models import SCANNING, noise, opened, saved, sequencer
+from tests.plugins.timm_models import SCANNING, noise, opened, saved, sequencer, vit
 
 LAYERS = [
     f"stages.{stage}.blocks.{block}.rnn_tokens.rnn_{axis}"
@@ -168,3 +171,31 @@ def test_weights_of_a_part_are_those_that_answer(model: Any) -> None:
         part.weights()["weight_hh_l0"].zero_()
     assert not torch.equal(part.respond(noise(1, 4, 8)), before)
     assert model.get_submodule(LAYERS[0]).weight_hh_l0.abs().sum() > 0
+
+
+#: How parameters of recurrences are called that are not torch's own.
+SIGNS = re.compile(r"self\.(?:A_log|A_logs|dt_bias|time_decay|nu_log|Lambda)\b|nn\.(?:GRU|RNN)\(")
+
+
+def test_timm_has_no_recurrence_besides_the_lstm_of_torch() -> None:
+    sources = [*Path(timm.__file__).parent.rglob("*.py")]
+    assert sources
+    assert [path.name for path in sources if SIGNS.search(path.read_text("utf-8"))] == []
+
+
+def test_the_adapter_of_timm_leaves_recurrences_to_that_of_torch() -> None:
+    assert tuple(TimmAdapter().stored_decays(sequencer())) == ()
+
+
+def test_the_whole_sequencer_and_each_of_its_layers_are_within_reach() -> None:
+    host = opened(sequencer())
+    whole = host.live_modules()[""]
+    for name, part in host.parts().items():
+        assert part.live_modules()[""] is whole.get_submodule(name)
+
+
+def test_a_vision_transformer_is_within_reach() -> None:
+    subject = opened(vit())
+    own = dict(subject.live_modules()[""].named_parameters())
+    for name, weight in subject.weights().items():
+        assert own[name].data_ptr() == weight.data_ptr()

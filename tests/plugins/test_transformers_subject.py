@@ -1,15 +1,28 @@
-"""What a subject of transformers answers, hears and refuses."""
+"""What a subject of transformers answers, in every family, in memory and from files."""
 
 from __future__ import annotations
 
+import copy
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import transformers
 from torch import Tensor
+from torch.nn import functional
 
-from memaudit.errors import ArgumentError
-from memaudit_transformers.positions import proved_limit
+import memaudit
+from memaudit.errors import ArgumentError, SourceError
+from memaudit.loading.source import parse_source
+from memaudit.memory.result import Status
+from memaudit.numerics.wide_floats import as_asked, really_float64
+from memaudit.testing import check_perturbable
+from memaudit_transformers import TransformersAdapter
+from memaudit_transformers.structure import proved_limit
+from tests.plugins.transformers_families import FAMILIES, Family
 from tests.plugins.transformers_zoo import (
     PLACES,
     WIDTH,
@@ -49,7 +62,7 @@ def test_running_a_model_moves_no_weight(name: str) -> None:
 def test_token_ids_are_answered_as_their_embeddings(name: str) -> None:
     subject = tiny(name)
     tokens = ids(2, 9)
-    table = subject._examined.table
+    table = subject.embedding
     assert table is not None
     assert subject.vocabulary == WORDS
     by_ids, by_embeddings = subject.respond(tokens), subject.respond(table(tokens))
@@ -163,7 +176,7 @@ def test_the_advertised_length_is_that_of_the_config(name: str, advertised: int 
 
 def test_natural_inputs_are_embeddings_of_distinct_tokens() -> None:
     subject = tiny("gemma3")
-    table = subject._examined.table
+    table = subject.embedding
     assert table is not None
     every = table(torch.arange(WORDS))
     found = subject.natural_inputs(10, torch.Generator().manual_seed(0))
@@ -278,3 +291,454 @@ def test_spectra_and_decays_are_told_by_layer() -> None:
     assert list(decays) == layers
     assert all(decay.shape[:2] == (2, 9) for decay in decays.values())
     assert all(decay.min() > 0 and decay.max() < 1 for decay in decays.values())
+
+
+STEPS = 13
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=str)
+def test_a_saved_model_of_the_family_is_audible(family: Family, tmp_path: Path) -> None:
+    subject = opened(saved(family.build(), tmp_path))
+    assert subject.identity.family == family.model_type
+    assert len(subject.layers()) == family.config().num_hidden_layers
+    cells = [recurrence.cell for recurrence in subject.identity.recurrences]
+    assert cells == [family.cell] * len(family.recurrent_layers())
+    tokens = ids(2, STEPS, words=subject.vocabulary or 0)
+    table = subject.embedding
+    assert table is not None
+    heard: list[str] = []
+    answer = subject.listen(tokens, lambda layer, state: heard.append(layer))
+    assert tuple(heard) == subject.layers()
+    assert answer.dtype == torch.float64
+    assert torch.equal(subject.respond(tokens), answer)
+    torch.testing.assert_close(subject.respond(table(tokens)), answer, rtol=0, atol=1e-12)
+    _require_slope(subject.respond, 0.5 * noise(2, STEPS, subject.input_size or 0))
+
+
+def _require_slope(respond: object, x: Tensor) -> None:
+    """A step of 1e-10 and one of 1e-5 have the same slope, which float32 would round away."""
+    direction = torch.zeros_like(x)
+    direction[:, 2] = noise(x.shape[2])
+
+    def slope(step: float) -> Tensor:
+        ahead, back = (respond(x + sign * step * direction) for sign in (1, -1))  # type: ignore
+        return (ahead - back) / (2 * step)
+
+    wide, fine = slope(1e-5), slope(1e-10)
+    # Answers of size one to ten, rounded at 1e-15, over a step of 1e-10.
+    assert (wide - fine).abs().max() < 1e-4 * wide.abs().max() + 1e-4
+    assert wide.abs().max() > 1e-2
+
+
+def everything(model: torch.nn.Module) -> list[dict[str, Any]]:
+    """What a caller could see of a model: attributes, flags and buffers of every module."""
+    return [
+        {k: v for k, v in vars(m).items() if k not in ("_parameters", "_modules")}
+        | {f"buffer {k}": v for k, v in m._buffers.items()}
+        | {f"hook {k}": v for k, v in m._forward_hooks.items()}
+        for m in model.modules()
+    ]
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_the_module_is_as_it_was(name: str) -> None:
+    model = make(name).train()
+    weights = copy.deepcopy(model.state_dict())
+    config = copy.deepcopy(vars(model.config))
+    before = everything(model)
+    subject = opened(model)
+    subject.respond(ids(2, 9))
+    subject.listen(ids(2, 9), lambda layer, state: None)
+    assert subject.model is model
+    after = everything(model)
+    assert all(old.keys() == new.keys() for old, new in zip(before, after, strict=True))
+    assert all(old[key] is new[key] for old, new in zip(before, after, strict=True) for key in old)
+    assert all(module.training for module in model.modules())
+    assert {k: v for k, v in vars(model.config).items() if k in config} == config
+    now = model.state_dict()
+    assert all(torch.equal(now[key], weights[key]) for key in weights)
+
+
+def test_a_model_in_training_is_heard_without_its_dropout() -> None:
+    model = make("bert bare", hidden_dropout_prob=0.5).train()
+    tokens = ids(2, 9)
+    answer = opened(model).respond(tokens)
+    with torch.no_grad():
+        expected = copy.deepcopy(model).eval()(tokens).last_hidden_state
+    torch.testing.assert_close(answer, expected, rtol=0, atol=1e-6)
+
+
+def test_the_front_door_asks_no_trial() -> None:
+    model = make("mamba")
+    claim = TransformersAdapter().claim(parse_source(model))
+    assert claim is not None
+    assert claim.strength >= 15
+    subject = memaudit.load(model)
+    assert subject.identity.adapter == "transformers"
+    assert subject.identity.family == "mamba"
+    assert subject.dtype == torch.float32
+
+
+def test_another_dtype_is_that_of_a_copy() -> None:
+    model = make("llama")
+    subject = opened(model, torch.float64)
+    assert subject.model is not model
+    assert subject.respond(noise(1, 5, 32)).dtype == torch.float64
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+
+
+def test_other_modules_are_left_to_others() -> None:
+    assert TransformersAdapter().claim(parse_source(torch.nn.LSTM(3, 4))) is None
+    with pytest.raises(SourceError, match="no model of transformers"):
+        opened(torch.nn.LSTM(3, 4))
+
+
+def test_a_module_without_numbers_is_refused() -> None:
+    with torch.device("meta"):
+        model = make_empty()
+    with pytest.raises(SourceError) as caught:
+        opened(model)
+    assert caught.value.code == "E_WEIGHTS"
+
+
+def make_empty() -> torch.nn.Module:
+    import transformers
+
+    return transformers.MambaModel(
+        transformers.MambaConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, state_size=2)
+    )
+
+
+def test_weights_that_are_rescaled_for_half_precision_stay_where_they_are() -> None:
+    """RWKV divides weights in place when it is first evaluated; an audit must not."""
+    model = make("rwkv")
+    tokens = ids(2, 9)
+    kept = copy.deepcopy(model.state_dict())
+    answer = opened(model).respond(tokens)
+    assert all(torch.equal(model.state_dict()[key], kept[key]) for key in kept)
+    plain = make("rwkv", rescale_every=0)
+    with torch.no_grad():
+        expected = plain.rwkv(tokens, use_cache=False).last_hidden_state
+    torch.testing.assert_close(answer, expected, rtol=0, atol=1e-6)
+
+
+def test_weights_that_are_rescaled_already_are_run_as_they_were_trained() -> None:
+    model = make("rwkv")
+    tokens = ids(2, 9)
+    expected = opened(model).respond(tokens)
+    with torch.no_grad():
+        model.rwkv(tokens, use_cache=False)
+    assert model.rwkv.layers_are_rescaled
+    kept = copy.deepcopy(model.state_dict())
+    assert torch.equal(opened(model).respond(tokens), expected)
+    assert all(torch.equal(model.state_dict()[key], kept[key]) for key in kept)
+
+
+WIDE_STEPS = 13
+
+
+def conversions(x: Tensor) -> dict[str, Tensor]:
+    """Every way in which the library asks for float32."""
+    narrow = torch.ones(3, dtype=torch.int32).view(torch.float32)  # the same bits: stays narrow
+    return {
+        "float": x.float(),
+        "to": x.to(torch.float32),
+        "to by name": x.to(dtype=torch.float32),
+        "to device and dtype": x.to("cpu", torch.float32),
+        "to like a tensor": x.to(narrow),
+        "type": x.type(torch.float32),
+        "type by text": x.type("torch.FloatTensor"),
+        "type as": x.type_as(narrow),
+        "softmax": functional.softmax(x, dim=-1, dtype=torch.float32),
+        "method softmax": x.softmax(-1, dtype=torch.float32),
+        "cumsum": x.cumsum(0, dtype=torch.float32),
+        "sum": torch.sum(x, dtype=torch.float32),
+        "zeros": torch.zeros(3, dtype=torch.float32),
+        "zeros by default": torch.zeros(3),
+        "new": x.new_zeros(3, dtype=torch.float32),
+        "like": torch.ones_like(x, dtype=torch.float32),
+        "arange": torch.arange(3, dtype=torch.float32),
+        "tensor": torch.tensor([1.0], dtype=torch.float32),
+    }
+
+
+@pytest.mark.parametrize("name", conversions(torch.ones(3)))
+def test_every_request_for_float32_is_read_as_float64(name: str) -> None:
+    x = noise(3)
+    assert conversions(x)[name].dtype == torch.float32
+    with really_float64(torch.float64):
+        assert conversions(x)[name].dtype == torch.float64
+    assert conversions(x)[name].dtype == torch.float32
+
+
+def test_complex_numbers_are_as_wide() -> None:
+    with really_float64(torch.float64):
+        assert noise(3).to(torch.complex64).dtype == torch.complex128
+
+
+def test_reading_bits_and_other_dtypes_mean_what_they_say() -> None:
+    x = noise(3)
+    with really_float64(torch.float64):
+        assert torch.equal(
+            x.to(torch.int32), x.to(torch.int32).view(torch.float32).view(torch.int32)
+        )
+        assert x.to(torch.int32).view(torch.float32).dtype == torch.float32
+        assert x.to(torch.bfloat16).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_models_of_another_dtype_are_left_alone(dtype: torch.dtype) -> None:
+    with really_float64(dtype):
+        assert noise(3).float().dtype == torch.float32
+        assert torch.zeros(3).dtype == torch.float32
+
+
+def test_everything_is_as_before_after_an_error() -> None:
+    with pytest.raises(KeyError), really_float64(torch.float64):
+        raise KeyError
+    assert torch.zeros(3).dtype == torch.float32
+    assert noise(3).float().dtype == torch.float32
+
+
+def test_whoever_listens_gets_what_he_asks_for() -> None:
+    with really_float64(torch.float64):
+        with as_asked():
+            assert noise(3).float().dtype == torch.float32
+            assert torch.zeros(3).dtype == torch.float32
+        assert noise(3).float().dtype == torch.float64
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_no_digit_is_lost_on_the_way_through_a_model(name: str) -> None:
+    """A step of 1e-10 and one of 1e-5 have the same slope, which float32 would round away."""
+    subject = tiny(name)
+    assert subject.input_size is not None
+    x = 0.5 * noise(2, WIDE_STEPS, subject.input_size)
+    direction = torch.zeros_like(x)
+    direction[:, 2] = noise(subject.input_size)
+
+    def slope(step: float) -> Tensor:
+        ahead, back = subject.respond(x + step * direction), subject.respond(x - step * direction)
+        return (ahead - back) / (2 * step)
+
+    answer, wide, fine = subject.respond(x), slope(1e-5), slope(1e-10)
+    assert answer.dtype == torch.float64
+    assert not torch.equal(answer, answer.float().double())
+    size = wide.abs().max()
+    # Rounding of an answer of size one is 1e-16: over a step of 1e-10 that is 1e-6, with room.
+    noise_floor = 1e-16 * answer.abs().max() / 1e-10
+    assert (wide - fine).abs().max() < 1e-4 * size + 100 * noise_floor
+    assert size > 1e4 * noise_floor
+
+
+SMALL = {"vocab_size": 50, "n_embd": 16, "n_layer": 2, "n_head": 2}
+
+
+def built(kind: str, config: Any) -> Any:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        return getattr(transformers, kind)(config).eval()
+
+
+def test_a_model_that_scales_its_input_in_place_scales_a_copy():
+    config = transformers.CTRLConfig(**SMALL, dff=32, n_positions=64)
+    subject = memaudit.load(built("CTRLModel", config), dtype="float64")
+    inputs = torch.linspace(-1, 1, 96, dtype=torch.float64).reshape(1, 6, 16)
+    kept = inputs.clone()
+    first, second = subject.respond(inputs), subject.respond(inputs)
+    assert torch.equal(inputs, kept)
+    assert torch.equal(first, second)
+
+
+def test_parts_of_layers_in_a_list_of_their_own_are_no_layers():
+    config = transformers.XLMConfig(
+        vocab_size=50, emb_dim=16, n_layers=3, n_heads=2, max_position_embeddings=40
+    )
+    assert memaudit.load(built("XLMModel", config)).layers() == ()
+
+
+@pytest.mark.parametrize(
+    ("family", "sizes"),
+    [
+        ("GPTJ", {**SMALL, "rotary_dim": 4, "n_positions": 100}),
+        ("CTRL", {**SMALL, "dff": 32, "n_positions": 100}),
+        ("Mpt", {"vocab_size": 50, "d_model": 16, "n_heads": 2, "n_layers": 1, "max_seq_len": 100}),
+    ],
+    ids=["GPT-J", "CTRL", "MPT"],
+)
+def test_positions_that_are_no_table_of_weights_end_as_well(family, sizes):
+    config = getattr(transformers, f"{family}Config")(**sizes)
+    subject = memaudit.load(built(f"{family}Model", config), dtype="float64")
+    assert subject.longest == 100
+    report = memaudit.scan(subject, horizon=128, level="quick", amplitudes=(1.0,))
+    assert len(report.memory["impulse"].values) == 100
+    assert "MA005" in {finding.code for finding in report.findings}
+
+
+def test_positions_that_only_advertise_a_length_do_not_end():
+    config = transformers.LlamaConfig(
+        vocab_size=50,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+    )
+    subject = memaudit.load(built("LlamaModel", config), dtype="float64")
+    assert (subject.longest, subject.advertised) == (None, 64)
+
+
+def rwkv() -> Any:
+    config = transformers.RwkvConfig(
+        vocab_size=50, hidden_size=16, num_hidden_layers=4, rescale_every=2, context_length=64
+    )
+    return built("RwkvModel", config)
+
+
+def test_an_rwkv_that_was_run_before_is_audited_with_the_weights_it_was_trained_with():
+    model = rwkv()
+    options = {"horizon": 8, "level": "quick", "queries": ["impulse"], "probes": []}
+    before = memaudit.scan(model, **options)
+    model(input_ids=torch.arange(6)[None])
+    rescaled = {name: value.clone() for name, value in model.state_dict().items()}
+    after = memaudit.scan(model, **options)
+    for layer, curves in before.layers.items():
+        values = after.layers[layer]["impulse"].values
+        assert np.allclose(values, curves["impulse"].values, rtol=1e-4)
+    assert all(torch.equal(value, rescaled[name]) for name, value in model.state_dict().items())
+
+
+def test_a_state_that_was_left_behind_with_gradients_does_not_stop_a_copy():
+    config = transformers.RecurrentGemmaConfig(
+        vocab_size=50,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        lru_width=16,
+        block_types=("recurrent", "recurrent"),
+    )
+    model = built("RecurrentGemmaModel", config)
+    model(input_ids=torch.arange(6)[None])
+    assert memaudit.load(model, dtype="float64").dtype == torch.float64
+
+
+def test_a_compiled_model_is_the_model_that_was_compiled():
+    model = rwkv()
+    compiled = torch.compile(model, backend="eager")
+    inputs = torch.zeros(1, 3, 16)
+    assert torch.equal(
+        memaudit.load(compiled).respond(inputs), memaudit.load(model).respond(inputs)
+    )
+
+
+@pytest.mark.shared
+def test_the_token_in_front_is_repeated_behind_itself(shared):
+    folder = shared / "fixtures" / "bert_hf" / "small"
+    subject = memaudit.load(folder, output="hidden")
+    front, back = subject.framed(torch.zeros(1, 0, dtype=torch.long))[0].tolist()
+    curve = memaudit.scan(
+        subject, queries=["repeat"], words=[subject.word_of(front)], horizon=8, probes=[]
+    ).memory["repeat"]
+    states = [
+        subject.respond(torch.tensor([[front] * (n + 1) + [back]]))[0, n] for n in range(1, 9)
+    ]
+    expected = [float((b - a).abs().max()) for a, b in pairwise(states)]
+    assert np.allclose(curve.values, expected, rtol=1e-12)
+
+
+@pytest.mark.shared
+def test_a_text_of_one_letter_leaves_nothing_to_replace(shared):
+    folder = shared / "fixtures" / "llama_hf" / "small"
+    report = memaudit.scan(folder, queries=["context"], text="a" * 400, horizon=32, probes=[])
+    assert report.memory["context"].status is Status.TOO_SHORT
+
+
+def test_a_file_in_another_encoding_is_no_text(tmp_path):
+    for name, data in {"a": bytes(range(256)) * 20, "b": ("text " * 500).encode("utf-16")}.items():
+        file = tmp_path / name
+        file.write_bytes(data)
+        with pytest.raises(ArgumentError, match="no text in UTF-8"):
+            memaudit.scan("demo:mamba", queries=["context"], text=file)
+
+
+FIXTURES = ("mamba1_hf", "mamba2_hf", "mamba1_original", "recurrentgemma_hf", "rwkv_hf", "xlstm_hf")
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_every_small_model_obeys_the_laws(name: str) -> None:
+    check_perturbable(tiny(name))
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", [*FIXTURES, "llama_hf", "bert_hf"])
+def test_every_fixture_obeys_the_laws(shared: Path, name: str) -> None:
+    check_perturbable(memaudit.load(shared / "fixtures" / name / "small", dtype="float64"))
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", FIXTURES)
+def test_recurrent_layers_tell_how_their_modes_follow_the_weights(shared: Path, name: str) -> None:
+    subject = memaudit.load(shared / "fixtures" / name / "small", dtype="float64")
+    model = subject.perturbable()
+    assert model is not None
+    layers = {role.layer for role in model.roles.values() if role.group == "recurrent"}
+    assert layers == {spectrum.layer for spectrum in subject.spectra()} == set(model.modes({}))
+
+
+def test_the_modes_of_mamba_follow_a_moved_rate_as_the_formula_says() -> None:
+    model = tiny("mamba").perturbable()
+    (name, *_) = (name for name in model.weights if name.endswith("A_log"))
+    layer = model.roles[name].layer
+    raw = model.weights[name]
+    before, after = model.modes({name: torch.stack([raw, raw + 0.5])})[layer].abs()
+    torch.testing.assert_close(after, before ** float(torch.tensor(0.5).double().exp()))
+
+
+def test_attention_runs_in_one_batch_and_scans_join_calls() -> None:
+    for name, wanted in (("llama", "vmap"), ("mamba", "one after the other")):
+        subject = tiny(name)
+        model: Any = subject.perturbable()
+        moved = {key: torch.stack([w, w]) for key, w in model.weights.items()}
+        model.respond(noise(1, 5, subject.input_size or 1), moved)
+        assert model.execution == wanted
+
+
+def test_the_table_of_tokens_is_not_moved_and_positions_are() -> None:
+    names = set(tiny("gpt2").perturbable().weights)
+    assert not any(name.endswith("wte.weight") for name in names)
+    assert any(name.endswith("wpe.weight") for name in names)
+
+
+@pytest.mark.shared
+def test_the_head_of_a_classifier_is_its_readout(shared: Path) -> None:
+    model = memaudit.load(shared / "fixtures" / "bert_hf" / "small").perturbable()
+    assert model is not None
+    readout = {name for name, role in model.roles.items() if role.group == "readout"}
+    assert readout == {"classifier.weight", "classifier.bias"}
+
+
+LAGS = 24
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=str)
+def test_a_folder_of_the_family_is_scanned(family: Family, tmp_path: Path) -> None:
+    report = memaudit.scan(
+        saved(family.build(), tmp_path),
+        horizon=LAGS,
+        level="quick",
+        amplitudes=(1.0,),
+        queries=["heaviside", "impulse", "repeat"],
+    )
+    assert report.complete
+    assert report.subject.adapter == "transformers"
+    layers = family.config().num_hidden_layers
+    assert len(report.layers) == layers
+    for curves in (report.memory, *report.layers.values()):
+        assert all(len(c.values) in (LAGS, LAGS - 1) for c in curves.values())
+    assert [item.cell for item in report.spectrum] == [family.cell] * len(family.recurrent_layers())
+    for item in report.spectrum:
+        assert item.time_scale > 0
+        assert (abs(item.eigenvalues) <= 1).all()
+        assert item.count == len(item.eigenvalues)
+    assert memaudit.Report.from_dict(report.to_dict()) == report

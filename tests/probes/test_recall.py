@@ -20,8 +20,8 @@ from memaudit.probes.decoding_trial import leading
 from memaudit.probes.recall import Recall
 from memaudit.report import Identity, Report
 from memaudit.testing import check_probe
-from memaudit_ssm.layers import LRU, S4D, S5
-from memaudit_ssm.opening.parts import SystemPart
+from memaudit_ssm import LRU, S4D, S5
+from memaudit_ssm.subject import SystemPart
 from tests.linear_parts import BankPart, Host, scalar
 from tests.numerics.test_recall_decoding import fitted, states_of
 

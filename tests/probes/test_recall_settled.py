@@ -15,8 +15,8 @@ from memaudit.numerics.linear import Modal
 from memaudit.numerics.signals import seeded
 from memaudit.probes.decoding_trial import DecodingTrial, Listening
 from memaudit.probes.recall import Recall
-from memaudit_ssm.layers import LRU, S4
-from memaudit_ssm.opening.parts import SystemPart
+from memaudit_ssm import LRU, S4
+from memaudit_ssm.subject import SystemPart
 from tests.linear_parts import Host
 from tests.probes.test_recall import Heard, Stepped, line, recalled
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from io import StringIO
 
 import pytest
+from memaudit.comparing import compare
 from rich.console import Console
 
-from memaudit.comparing import compare
 from memaudit.findings.judge import judge
 from memaudit.memory.result import Status
 from memaudit.report import Finding, Report

@@ -7,8 +7,8 @@ import re
 from dataclasses import replace
 
 import numpy as np
-
 from memaudit.comparing import compare
+
 from memaudit.report import GateResult
 from memaudit.reports.diff_html import diff_html
 from memaudit.reports.page.detail import MOST_BYTES

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from memaudit.comparing import compare
 
 from memaudit.cli import main
-from memaudit.comparing import compare
 from memaudit.memory.result import Decay, Status
 from memaudit.metrics import measured
 from memaudit.report import Finding, Report

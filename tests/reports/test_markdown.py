@@ -8,10 +8,9 @@ from itertools import pairwise
 import pytest
 from markdown_it import MarkdownIt
 
-from memaudit.cli.settings import parse_settings
+from memaudit.options import command, parse_settings
 from memaudit.reports.markdown import Markdown
 from memaudit.reports.markdown_text import escaped, paragraph
-from memaudit.reports.reproduction import command
 from memaudit.testing import sample_reports
 from memaudit.testing.report_format import HOSTILE, NAMES, everywhere
 from tests.findings.spectral_evidence import modes

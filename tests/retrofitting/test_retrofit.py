@@ -139,7 +139,7 @@ def test_radii_are_measured_before_and_after():
 
 
 def _direct_ssm():
-    from memaudit_ssm.layers import S4D
+    from memaudit_ssm import S4D
 
     layer = S4D(2, 8, parameterization="direct", generator=seeded(3)).double()
     with torch.no_grad():

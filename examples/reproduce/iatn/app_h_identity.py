@@ -23,7 +23,7 @@ def delay(u: Tensor) -> Tensor:
     return torch.nn.functional.pad(u, (0, 0, 1, 0))[:, :-1]
 
 
-def audit(function) -> dict[str, memaudit.results.Curve]:
+def audit(function) -> dict[str, Any]:
     """The three memory functions of a function."""
     subject = memaudit.wrap(function, input_size=1, dtype="float64")
     return dict(memaudit.scan(subject, queries=list(QUERIES), horizon=LAGS).memory)

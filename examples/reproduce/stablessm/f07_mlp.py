@@ -38,7 +38,7 @@ def stack(mlp: nn.Sequential, recurrent: float) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-def memory(model: nn.Module) -> memaudit.results.MemoryCurve:
+def memory(model: nn.Module) -> Any:
     """The memory function under a step."""
     subject = memaudit.wrap(model, input_size=SIZES[0])
     report = memaudit.scan(subject, horizon=64, queries=["heaviside"], probes=[], level="quick")

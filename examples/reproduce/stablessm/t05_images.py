@@ -18,8 +18,8 @@ from examples.reproduce.drawing import panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
 from examples.reproduce.stablessm.hyena import fill
 from examples.reproduce.stablessm.training import Batch, Recipe, train
-from memaudit_ssm.layers.s4d import S4D, S4DBlock
-from memaudit_ssm.models.stable import Projection, StableStack
+from memaudit_ssm.family import Projection
+from memaudit_ssm.s4d import S4D, S4DBlock, StableStack
 
 #: name → form, real part of all rates at the start, test accuracy of Table 5 in percent.
 FORMS = {
@@ -75,7 +75,7 @@ def network(name: str, setting: Setting, seed: int) -> StableStack:
         Projection(inputs, outputs, bias=True, activation="linear")
         for inputs, outputs in ((1, width), (width, CLASSES))
     )
-    stack = StableStack(layers, ends=ends, hidden=width, prenorm=False, pooled=True)
+    stack = StableStack(layers, ends=ends, prenorm=False, pooling="mean")
     fill(stack, draw)
     for layer in layers:
         start = S4D(width, setting.states, parameterization=form, generator=draw)

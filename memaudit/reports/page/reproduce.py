@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from memaudit.errors import clean
+from memaudit.options import command
 from memaudit.reports.page.markup import tag
 from memaudit.reports.page.section import Section, grid
 from memaudit.reports.page.table import Table
-from memaudit.reports.reproduction import command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,8 +6,8 @@ import re
 
 import numpy as np
 import pytest
-
 from memaudit.comparing import compare
+
 from memaudit.memory.result import Decay
 from memaudit.reports.diff_html import diff_html
 from memaudit.reports.html_page import HtmlPage

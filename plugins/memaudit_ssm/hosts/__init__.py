@@ -1,1 +1,0 @@
-"""Selective scans in hosts of unknown make: each is run by itself."""

@@ -1,1 +1,0 @@
-"""Whole models, stacked as the families stack them."""
