@@ -16,7 +16,7 @@ from memaudit.report import Report
 from memaudit.stability.result import Stability
 from memaudit.testing import sample_reports
 from tests.odd_reports import ODD, all_uses, escaped, places, plain
-from tests.reports.samples_told import told
+from tests.writers.samples import told
 from tests.reports.test_recall_table import sample as recall
 
 #: Of all pairs of a place and an odd value; `python -m tests.odd_reports` tries every one.

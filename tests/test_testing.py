@@ -18,7 +18,7 @@ from memaudit.memory.result import Assumption
 from memaudit.queries.heaviside import Heaviside
 from memaudit.queries.impulse import Impulse
 from memaudit.queries.reversed_input import ReversedInput
-from memaudit.reports.json_file import JsonFile
+from memaudit.writers.json_file import JsonFile
 from memaudit.wrapping import wrap
 from memaudit_rnn import RnnAdapter
 

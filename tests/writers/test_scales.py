@@ -9,11 +9,11 @@ import pytest
 from memaudit.comparing import compare
 
 from memaudit.memory.result import Decay
-from memaudit.reports.diff_html import diff_html
-from memaudit.reports.html_page import HtmlPage
-from memaudit.reports.page.curves import drawn, shape
-from memaudit.reports.page.detail import DETAILS, outline
-from memaudit.reports.page.sparkline import sparkline
+from memaudit.writers.diff_html import diff_html
+from memaudit.writers.html_page import HtmlPage
+from memaudit.writers.page.curves import drawn, shape
+from memaudit.writers.page.detail import DETAILS, outline
+from memaudit.writers.page.sparkline import sparkline
 from tests.handmade import curve, linear_layer, report
 from tests.reports.handmade_page import everything, modes
 

@@ -8,11 +8,11 @@ from xml.etree import ElementTree
 import pytest
 
 from memaudit import registry
-from memaudit.reports.junit import Junit
+from memaudit.writers.junit import Junit
 from memaudit.testing import sample_reports
 from memaudit.testing.report_format import HOSTILE, NAMES, everywhere
 from tests.handmade import curve, report
-from tests.reports.samples_told import cut_short, told
+from tests.writers.samples import cut_short, told
 
 HEAD = """\
 <?xml version="1.0" encoding="UTF-8"?>

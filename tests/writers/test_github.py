@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from memaudit.findings.judge import judge
-from memaudit.reports.github import Github, annotation
+from memaudit.rules import judge
+from memaudit.writers.github import Github, annotation
 from tests.handmade import curve, identity, report
-from tests.reports.samples_told import cut_short, told
+from tests.writers.samples import cut_short, told
 
 VERDICT = (
     "heaviside exponential, horizon 139; impulse polynomial, horizon > 512; 2 warnings, 1 note"

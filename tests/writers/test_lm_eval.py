@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from memaudit.reports.lm_eval import LmEval
+from memaudit.writers.lm_eval import LmEval
 from memaudit.testing import sample_reports
 from memaudit.testing.moved_samples import precision
 from tests.findings.spectral_evidence import modes
 from tests.handmade import curve, identity, power_law, report
-from tests.reports.samples_told import told
+from tests.writers.samples import told
 
 KEYS = [
     *("results", "group_subtasks", "configs", "versions", "n-shot", "higher_is_better"),

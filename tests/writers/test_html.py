@@ -15,10 +15,10 @@ import pytest
 
 from memaudit.data import page_file
 from memaudit.gradient.result import Gradient
-from memaudit.reports.html_page import HtmlPage
-from memaudit.reports.page.detail import MOST_BYTES
-from memaudit.reports.page.document import THINNED
-from memaudit.reports.page.fitting import TOO_LARGE
+from memaudit.writers.html_page import HtmlPage
+from memaudit.writers.page.detail import MOST_BYTES
+from memaudit.writers.page.document import THINNED
+from memaudit.writers.page.fitting import TOO_LARGE
 from memaudit.spectrum.result import spectrum
 from tests.handmade import curve, identity, power_law, report
 from tests.reports.handmade_page import LAYERS, MESSAGE, everything, modes
@@ -230,7 +230,7 @@ def _many_formats(count: int):
 
 def test_what_is_too_large_in_any_detail_is_left_out_and_says_so(monkeypatch):
     whole = len(HtmlPage().render(report(curve())).encode())
-    monkeypatch.setattr("memaudit.reports.page.fitting.MOST_BYTES", whole)
+    monkeypatch.setattr("memaudit.writers.page.fitting.MOST_BYTES", whole)
     text = HtmlPage().render(everything())
     assert len(text.encode()) <= whole
     assert TOO_LARGE in text

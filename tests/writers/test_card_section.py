@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memaudit.cards import BEGIN, END, with_section
+from memaudit.writers.card import BEGIN, END, with_section
 from memaudit.errors import SourceError
 
 FRONT = "---\nlicense: mit\ntags: [a]\n---\n"

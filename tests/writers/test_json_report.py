@@ -8,7 +8,7 @@ import pytest
 
 from memaudit import registry
 from memaudit.report import Report
-from memaudit.reports.json_file import JsonFile
+from memaudit.writers.json_file import JsonFile
 from tests.handmade import curve, power_law, report
 
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from huggingface_hub import parse_eval_result_entries
 
-from memaudit.cards import eval_results
+from memaudit.writers.card import eval_results
 from memaudit.testing import sample_reports
 from memaudit.testing.report_format import HOSTILE, NAMES, everywhere
 from tests.handmade import curve, of_kind, power_law, report

@@ -152,7 +152,7 @@ def test_neither_pyplot_nor_a_window_is_touched():
 
 
 def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
-    for module in [name for name in sys.modules if name.startswith("memaudit.reports.drawing")]:
+    for module in [name for name in sys.modules if name.startswith("memaudit.writers.drawing")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MemauditError, match="matplotlib is not installed; pip install") as caught:

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from memaudit.cards import eval_results
-from memaudit.cards.presentable import presentable, without_paths
+from memaudit.writers.card import eval_results, presentable, without_paths
 from memaudit.memory.result import Assumption
 from memaudit.report import Finding
-from memaudit.reports.markdown import Markdown
+from memaudit.writers.markdown import Markdown
 from memaudit.testing import sample_reports
 from tests.handmade import curve, identity, report
 

@@ -13,7 +13,7 @@ import pytest
 from memaudit.contracts import AbstractReportFormat
 from memaudit.errors import clean
 from memaudit.report_files import dumps
-from memaudit.reports.json_file import JsonFile
+from memaudit.writers.json_file import JsonFile
 from memaudit.testing import check_report_format
 
 
