@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +105,7 @@ def _draw(axes: Axes, panel: Figure, names: list[str]) -> None:
                     textcoords="offset points",
                     xytext=(4, 4),
                 )
-    across, upward = limits(panel)
+    across, upward = limits(replace(panel, series=tuple(shown)))
     for mark in panel.marks:
         if not names or not mark.series or mark.series in names:
             _mark(axes, mark, colours.get(mark.series), upward)

@@ -242,13 +242,20 @@ def brief(
         "findings": _brief_findings(document.findings),
         "foot": _foot(document, width),
     }
-    taken = sum(_height(block) for block in blocks.values()) + AROUND
-    gaps = sum(1 for block in blocks.values() if block)
-    tight = taken + gaps + LOWEST > lines  # a low screen is better full than spaced
-    free = lines - taken - (0 if tight else gaps)
-    height = min(max(free, LOWEST), HIGHEST)
+    taken = sum(_height(block) for block in blocks.values())
+    most = len(blocks["findings"])
+    fewest = taken - most + min(most, LEAST + 1)
+    # Where there is not even room for a low picture, there is none: words say more.
+    around = AROUND if first and fewest + AROUND + LOWEST <= lines else None
+    gaps = sum(1 for block in blocks.values() if block) - (around is None)
+    least = taken + (0 if around is None else around + LOWEST)
+    tight = least + gaps > lines  # a low screen is better full than spaced
+    free = lines - taken - (around or 0) - (0 if tight else gaps)
+    height = 0 if around is None else min(max(free, LOWEST), HIGHEST)
     blocks["findings"] = _few(blocks["findings"], less=height - free)
-    picture = _picture(first, width=min(width, WIDEST), height=height, ascii_only=ascii_only)
+    picture = []
+    if height:
+        picture = _picture(first, width=min(width, WIDEST), height=height, ascii_only=ascii_only)
     shown = [block for block in (blocks.pop("head"), picture, *blocks.values()) if block]
     gap = [] if tight else [Text("")]
     parts = [part for place, block in enumerate(shown) for part in (gap * (place > 0)) + block]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from memaudit.errors import clean
-from memaudit.sections import Band, Line
+from memaudit.sections import Band, Line, Points
 from memaudit.writers.scales import circle, drawable, is_empty, limits, share, ticks
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ LABEL = 6
 EVERY = 24
 #: More series than these are drawn without letters, and not named below the picture.
 NAMED = 12
+#: So few points are drawn as letters: a dot would be lost on a line.
+FEW = 12
 #: Lines around a picture: axis, numbers and legend.
 AROUND = 3
 Cell = tuple[int, int]
@@ -89,6 +91,7 @@ def plot(figure: Figure, *, width: int = 72, height: int = 12, ascii_only: bool 
     Series have a colour and a letter each, which stands on their lines. Marks are dotted; one that
     belongs to a series stands on the axis as its letter. Spans are not drawn.
     """
+    figure = replace(figure, series=tuple(one for one in figure.series if one.shown))
     if is_empty(figure):
         return Text("(nothing to draw)")
     across, upward = limits(figure)
@@ -98,7 +101,7 @@ def plot(figure: Figure, *, width: int = 72, height: int = 12, ascii_only: bool 
     if figure.square:  # a cell is about twice as high as it is wide
         room = min(room, 2 * height)
     canvas = Canvas(room, height, ascii_only)
-    shown = [series for series in figure.series if series.shown]
+    shown = figure.series
     letters = _letters([series.name for series in shown])
     colours = {s.name: COLOURS[k % len(COLOURS)] for k, s in enumerate(shown)}
 
@@ -121,11 +124,14 @@ def plot(figure: Figure, *, width: int = 72, height: int = 12, ascii_only: bool 
             dots = [dot for dot in dots if dot[0] % 4 < 2]
         drawn.append((series, canvas.gathered(dots)))
     if len(drawn) <= NAMED:
-        for place, (series, cells) in enumerate(drawn):
-            if isinstance(series, Line):
-                for cell in _lettered(cells, place, len(drawn)):
-                    sign = letters[series.name], f"bold {colours[series.name]}"
-                    canvas.cells.setdefault(cell, sign)
+        for place, (series, cells) in enumerate(reversed(drawn)):
+            if isinstance(series, Points) and len(cells) <= FEW:
+                lettered = list(cells)
+            else:
+                lettered = _lettered(cells, place, len(drawn)) if isinstance(series, Line) else []
+            for cell in lettered:
+                sign = letters[series.name], f"bold {colours[series.name]}"
+                canvas.cells.setdefault(cell, sign)
     for series, cells in drawn:
         canvas.put(cells, letters[series.name], colours[series.name])
     for mark in figure.marks:
