@@ -10,7 +10,7 @@ import torch
 
 import memaudit
 from memaudit.contracts import AbstractSubject
-from memaudit.numerics.reach import longest_layers
+from memaudit.memory.curve import longest_layers
 from memaudit.report import Identity
 
 DECAYS = {"first": 0.5, "second": 0.9, "third": 0.7}

@@ -1,132 +1,43 @@
-"""A memory curve: what was measured at every lag, and what was concluded from it."""
+"""Memory curves of a model and the assumptions behind them: numbers, and what to show of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import ClassVar, Self
 
 import numpy as np
 
 from memaudit.errors import clean
-from memaudit.records import Floats, Integers, Record
-from memaudit.report import Result
-
-KINDS = (
-    "memoryless",
-    "finite",
-    "exponential",
-    "polynomial",
-    "persistent",
-    "growing",
-    "undetermined",
+from memaudit.memory.curve import (
+    UNREAD,
+    Curve,
+    Decay,
+    HorizonStatus,
+    Status,
+    informative,
+    longest_curves,
+    longest_layers,
 )
+from memaudit.memory.rules import OF_ASSUMPTIONS, OF_CURVES
+from memaudit.records import Record
+from memaudit.report import Metric, Result
+from memaudit.rules import Rule
+from memaudit.sections import Axis, Cell, Column, Figure, Line, Mark, Points, Section, Table
 
+__all__ = [
+    "Assumption",
+    "AssumptionsResult",
+    "Curve",
+    "Decay",
+    "Facts",
+    "MemoryResult",
+    "Status",
+]
 
-class Status(StrEnum):
-    """Outcome of one measurement; the value is the sentence shown to the user."""
-
-    OK = "measured"
-    NOT_MEASURED = "not measured"
-    BELOW_FLOOR = "no memory rises above the numerical floor"
-    TOO_FEW_LAGS = "fewer than 20 lags rise above ten times the numerical floor, too few to tell"
-    DIVERGED = "the response is not finite; the curve ends where it overflows"
-    UNSETTLED = "the state had not settled before the input was switched off"
-    NO_TOKENS = "the model takes no token ids"
-    NO_TOKENIZER = "the model has no tokenizer that fits it, so no text can be fed"
-    UNKNOWN_TEXT = "the tokenizer does not know most of the text"
-    TOO_SHORT = "the model, or the text, takes too few steps for this query"
-    NO_STATE = "the model shows no state after every step that could be read"
-    INTERRUPTED = "interrupted; the curve rests on the probes that were finished"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Decay(Record):
-    """How a memory curve falls, and over which lags that was seen.
-
-    `rate` is the beta of exp(-beta·t), negative when the curve grows; `exponent` the alpha of
-    t^-alpha; `support` the number of lags after which a finite memory is over. `interval` belongs
-    to the rate or to the exponent, whichever the kind has. `confidence` runs from 0 to 1.
-    """
-
-    kind: str
-    rate: float | None = None
-    exponent: float | None = None
-    interval: tuple[float, float] | None = None
-    window: tuple[int, int] | None = None
-    confidence: float = 0.0
-    support: int | None = None
-
-    @property
-    def verdict(self) -> str:
-        """Kind, and rate or exponent with its interval."""
-        span = "" if self.interval is None else f" [{self.interval[0]:.4g}, {self.interval[1]:.4g}]"
-        if self.rate is not None:
-            return f"{self.kind}, rate {self.rate:.4g}{span}"
-        return self.kind if self.exponent is None else f"{self.kind}, exponent {self.exponent:.4g}"
-
-    def __str__(self) -> str:
-        text = clean(self.kind)
-        if self.rate is not None:
-            text += f", rate {self.rate:.4g}"
-        if self.exponent is not None:
-            text += f", exponent {self.exponent:.4g}"
-        if self.interval is not None:
-            text += f" [{self.interval[0]:.4g}, {self.interval[1]:.4g}]"
-        if self.support is not None:
-            text += f", over after {self.support} lags"
-        if self.window is not None:
-            text += f", seen over lags {self.window[0]} to {self.window[1]}"
-        return text
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Curve(Record):
-    """One memory function: the supremum over probes at every lag, and what was concluded.
-
-    `values` is a lower bound of the supremum unless `exact`; `median` is over the same probes.
-    `floor` is the numerical noise in the unit of the values, `noise` the part of it by which two
-    identical runs differed. `horizon` is the lag from which the
-    envelope stays below epsilon times its maximum, None when that lies beyond the window, or
-    below ten times the floor, where nobody can see it.
-    `half_life` counts the lags from the largest value until the envelope has halved; where an
-    exponential has not halved inside the window, it is log(2) / rate. `holder` is the size of the
-    probe that holds the supremum at the last lag above the floor, None when it is exact.
-    `at_edge` says that the supremum kept rising at the end of the amplitude grid. `trials` names
-    what was fed where that has names, such as the words that were repeated.
-    """
-
-    query: str
-    normalization: str
-    lags: Integers
-    values: Floats
-    median: Floats
-    floor: float
-    status: Status
-    decay: Decay
-    horizon: int | None
-    half_life: float | None
-    epsilon: float
-    probes: int
-    exact: bool
-    at_edge: bool
-    noise: float = 0.0
-    holder: float | None = None
-    prefix: int | None = None
-    trials: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not len(self.lags) == len(self.values) == len(self.median):
-            raise ValueError("lags, values and median differ in count")
-        if (np.diff(self.lags, prepend=-1) <= 0).any():
-            raise ValueError("the lags do not rise from 0 on")
-
-    def __repr__(self) -> str:
-        from memaudit.reports import wording
-
-        told = f"horizon {wording.horizon(self)}, half-life {wording.half_life(self)}"
-        return f"Curve({clean(self.query)}: {self.decay}; {told}, {len(self.values)} lags)"
+#: Names of trials, such as repeated words, that are listed.
+MOST_TRIALS = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,24 +60,68 @@ class Assumption(Record):
         return {True: "holds", False: "fails", None: "not measured"}[self.holds]
 
 
+HOLDS = Metric("assumptions/*", over="min", help="1 where an assumption holds, 0 where not")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class AssumptionsResult(Result):
     """Which assumptions of the theory the model, or every part of a host, meets."""
 
+    declared: ClassVar[tuple[Metric, ...]] = (HOLDS,)
+    rules: ClassVar[tuple[Rule, ...]] = OF_ASSUMPTIONS
     attribute: ClassVar[str] = "items"
     absent: ClassVar[tuple[Assumption, ...]] = ()
 
     items: tuple[Assumption, ...]
+
+    @classmethod
+    def joined(cls, parts: Mapping[str, Self]) -> Self:
+        return cls(
+            tuple(replace(item, where=part) for part, own in parts.items() for item in own.items)
+        )
 
     def holds(self, name: str) -> bool:
         """Whether one was measured and holds everywhere."""
         found = [item.holds for item in self.items if item.name == name]
         return bool(found) and all(found)
 
-    @classmethod
-    def joined(cls, parts: Mapping[str, Self]) -> Self:
-        return cls(
-            tuple(replace(item, where=part) for part, own in parts.items() for item in own.items)
+    def metrics(self) -> Iterator[Metric]:
+        for name in dict.fromkeys(item.name for item in self.items):
+            same = [item for item in self.items if item.name == name]
+            known = [item.holds for item in same if item.holds is not None]
+            unknown = tuple(item.where or "the model" for item in same if item.holds is None)
+            yield HOLDS.at(all(known) if known else None, name, unknown=unknown)
+
+    def sections(self) -> Iterator[Section]:
+        if not self.items:
+            return
+        fails = dict.fromkeys(clean(item.name) for item in self.items if item.holds is False)
+        columns = (
+            Column("assumption", key=True),
+            Column("part", key=True),
+            Column("verdict"),
+            Column("residual", format=".3g", better="less"),
+            Column("tolerance", format=".3g"),
+            Column("note", brief=False),
+        )
+        rows = [
+            (
+                clean(item.name),
+                clean(item.where),
+                item.verdict,
+                item.residual,
+                item.tolerance,
+                clean(item.note),
+            )
+            for item in self.items
+        ]
+        yield Section(
+            "Assumptions",
+            line=f"fails: {', '.join(fails)}" if fails else "none is seen to fail",
+            text=(
+                "Properties that the theory asks for, measured: a residual against a tolerance.",
+            ),
+            tables=(_used(columns, rows),),
         )
 
 
@@ -183,6 +138,50 @@ class Facts(Record):
     rounding: float
 
 
+HORIZON = Metric(
+    "horizon",
+    better="more",
+    within="horizon",
+    whole=True,
+    help="lags until memory is gone, the fewest of the queries that can tell",
+)
+HALF_LIFE = Metric(
+    "half_life", better="more", within="horizon", help="lags until memory has halved, the fewest"
+)
+#: What the model has one of: that of the query under which it remembers least.
+OF_MODEL = {
+    "horizon": replace(HORIZON, over="min"),
+    "horizon_beyond": Metric("horizon_beyond", help="the last lag, where the horizon lies behind"),
+    "half_life": replace(HALF_LIFE, over="min"),
+    "rate": Metric(
+        "rate", over="max", better="less", signed=True, help="beta of exp(-beta t), the largest"
+    ),
+    "exponent": Metric(
+        "exponent", over="max", better="less", signed=True, help="alpha of t^-alpha, the largest"
+    ),
+    "support": Metric(
+        "support",
+        over="min",
+        better="more",
+        help="lags after which a finite memory is over, the fewest",
+    ),
+    "confidence": Metric(
+        "confidence",
+        over="min",
+        better="more",
+        help="of the verdicts about decay, 0 to 1, the least",
+    ),
+}
+#: The same of every query, and of every layer under it, in the order of their importance.
+OF_QUERY = {name: replace(m, name=f"*/{name}", over="") for name, m in OF_MODEL.items()}
+#: Numbers of hidden states and of the parts of a host.
+OF_LAYER = ("horizon", "horizon_beyond", "half_life", "rate", "exponent")
+#: What only one kind of decay has: a curve of another kind has none, which is no gap; one that
+#: shows no kind, or nothing at all, might have it.
+OF_A_KIND = ("rate", "exponent", "support")
+NO_KIND = ("undetermined", "memoryless")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class MemoryResult(Result):
     """Memory curves by query, and by layer and query.
@@ -193,6 +192,8 @@ class MemoryResult(Result):
     are the queries that were asked for, `baseline` what counted as zero input.
     """
 
+    declared: ClassVar[tuple[Metric, ...]] = (*OF_MODEL.values(), *OF_QUERY.values())
+    rules: ClassVar[tuple[Rule, ...]] = OF_CURVES
     attribute: ClassVar[str] = "curves"
     absent: ClassVar[dict[str, Curve]] = {}
 
@@ -205,12 +206,298 @@ class MemoryResult(Result):
 
     @classmethod
     def joined(cls, parts: Mapping[str, Self]) -> Self:
-        from memaudit.numerics.reach import longest_of
-
         layers = {part: own.curves for part, own in parts.items()}
         first = next(iter(parts.values()))
-        return replace(first, curves=longest_of(layers), layers=layers, whole=False)
+        return replace(first, curves=longest_curves(layers), layers=layers, whole=False)
 
     def measured(self) -> list[str]:
         """The queries that have an answer."""
         return [query for query, curve in self.curves.items() if len(curve.values)]
+
+    # Numbers
+
+    def metrics(self) -> Iterator[Metric]:
+        yield from self._of_model()
+        for query, curve in self.curves.items():
+            part = next((n for n, own in self._parts() if own.get(query) is curve), "")
+            for name, (value, beyond) in curve.numbers().items():
+                metric = OF_QUERY[name].at(value, query, holder=part, beyond=beyond)
+                if name == "horizon" and not self.whole:  # another part may remember longer
+                    metric = replace(metric, over="max", unknown=self._unseen(query))
+                yield metric
+        for layer, curves in self.layers.items():
+            for query, curve in curves.items():
+                numbers = curve.numbers()
+                for name in OF_LAYER:
+                    value, beyond = numbers[name]
+                    yield OF_QUERY[name].at(value, query, layer=layer, beyond=beyond)
+
+    def _of_model(self) -> Iterator[Metric]:
+        """The numbers of the model: of every kind the one of the shortest memory.
+
+        A query that sees nothing only because of what it feeds (MA114, MA115) does not count. Of
+        two with the same number the one without a caveat is named.
+        """
+        counting = self._counting()
+        numbers = {query: curve.numbers() for query, curve in counting.items()}
+        lost = tuple(query for query in self.requested if query not in self.curves)
+        for name, metric in OF_MODEL.items():
+            found = {q: n[name] for q, n in numbers.items() if n[name][0] is not None}
+            if not found or name == "horizon_beyond":
+                continue
+            query = self._holder(name, found)
+            value, beyond = found[query]
+            gaps = tuple(
+                q
+                for q, curve in counting.items()
+                if q not in found and (name not in OF_A_KIND or curve.decay.kind in NO_KIND)
+            )
+            metric = metric.at(value, holder=query, unknown=(*gaps, *lost), beyond=beyond)
+            if beyond is None:  # another query may be below, where less far was looked
+                short = [end for _, end in found.values() if end is not None and end < value]
+                metric = replace(metric, beyond=min(short, default=None))
+            if name == "horizon" and (unseen := self._unseen(query)):
+                over = "" if metric.unknown else "max"
+                metric = replace(metric, over=over, unknown=(*metric.unknown, *unseen))
+            yield metric
+            if name == "horizon" and value == math.inf:
+                yield OF_MODEL["horizon_beyond"].at(beyond, holder=query)
+
+    @staticmethod
+    def _holder(name: str, found: Mapping[str, tuple[float | None, float | None]]) -> str:
+        """The query that the number of the model comes from.
+
+        Of those that all lie beyond, it is the one that was looked at least far.
+        """
+
+        def order(query: str) -> tuple[float, float]:
+            value, beyond = found[query]
+            sign = 1.0 if OF_MODEL[name].over == "min" else -1.0
+            return sign * float(value or 0.0), math.inf if beyond is None else beyond
+
+        return min(found, key=order)
+
+    def _counting(self) -> dict[str, Curve]:
+        """The curves that the numbers of the model are made of, those without a caveat first."""
+        curves = informative(self.curves, baseline=self.baseline)
+        ordered = sorted(curves, key=lambda query: curves[query].status is not Status.OK)
+        return {query: curves[query] for query in ordered}
+
+    def _parts(self) -> list[tuple[str, dict[str, Curve]]]:
+        """The parts of a host."""
+        return [] if self.whole else list(self.layers.items())
+
+    def _unseen(self, query: str) -> tuple[str, ...]:
+        """The parts of a host whose horizon under a query was not seen."""
+        curves = [(part, own[query]) for part, own in self._parts() if query in own]
+        return tuple(part for part, curve in curves if curve.numbers()["horizon"][0] is None)
+
+    # What to show
+
+    def sections(self) -> Iterator[Section]:
+        if not self.curves:
+            return
+        drawn = {query: curve for query, curve in self.curves.items() if curve.above_floor}
+        flat = [clean(query) for query in self.curves if query not in drawn]
+        notes = list(self._notes())
+        if flat:
+            notes.append(f"Nothing rises above the floor: {', '.join(flat)}.")
+        yield Section(
+            "Memory",
+            line="; ".join(
+                f"{clean(query)} {clean(curve.decay.kind)}, horizon {curve.horizon_text}"
+                for query, curve in self.curves.items()
+            ),
+            headline=self._headline(),
+            text=(
+                "How much of an input is still in the answers so many steps later: the largest "
+                "response over all probes. Straight on linear lags is exponential, straight on "
+                "logarithmic lags is a power law.",
+                *notes,
+            ),
+            tables=(self._table(),),
+            figures=(_memory_figure("Memory by lag", drawn, details=True),) if drawn else (),
+        )
+        if self.layers and (self.whole or len(self.layers) > 1):
+            yield self._layers_section()
+
+    def _headline(self) -> str:
+        """How long the model remembers, by the horizon that metrics and gates have, too."""
+        known = {q: c for q, c in self._counting().items() if c.status not in UNREAD}
+        if not known:
+            return "No memory curve could be judged."
+        known = {query: known[query] for query in self.curves if query in known}
+        holder = next((m.holder for m in self._of_model() if m.name == "horizon"), "")
+        query = holder if holder in known else next(iter(known))
+        curve = known[query]
+        far = max(known, key=lambda name: known[name].extent)
+        whence = f"query {clean(query)}"
+        if known[far].extent != curve.extent:
+            lags = known[far].remembered_text or HorizonStatus.HIDDEN.value
+            whence += f", the shortest; under {clean(far)} {lags}"
+        if curve.decay.kind == "memoryless":
+            return f"No trace of an earlier input is seen in the answers ({whence})."
+        if not curve.remembered_text:
+            return f"Remembers until the numerical floor hides it ({whence})."
+        return f"Remembers {curve.remembered_text} ({whence})."
+
+    def _notes(self) -> Iterator[str]:
+        """A sentence for every curve that is not simply measured, and for every `?`."""
+        for query, curve in self.curves.items():
+            name = clean(query)
+            if curve.status is not Status.OK:
+                yield f"{name}: {curve.status.value}"
+            if curve.horizon_status is HorizonStatus.HIDDEN:
+                yield f"{name}: {HorizonStatus.HIDDEN.value}"
+            if curve.trials:
+                rest = len(curve.trials) - MOST_TRIALS
+                fed = ", ".join(clean(trial, limit=40) for trial in curve.trials[:MOST_TRIALS])
+                yield f"{name}: fed {fed}" + (f" and {rest} more" if rest > 0 else "")
+
+    def _table(self) -> Table:
+        columns = (
+            Column("query", key=True),
+            Column("decay"),
+            Column("conf.", format=".2f", brief=False, help="how sure the verdict is, 0 to 1"),
+            Column("window", brief=False, help="the lags that the verdict rests on"),
+            Column("rate", better="less", help="beta of exp(-beta t)"),
+            Column("exponent", better="less", help="alpha of t^-alpha"),
+            Column("support", better="more", help="lags after which a finite memory is over"),
+            Column("interval", brief=False, help="of the rate or the exponent"),
+            Column("half-life", better="more", help="lags until memory has halved"),
+            Column("horizon", better="more", help="lags until it stays below epsilon of its top"),
+            Column("floor", format=".0e", help="numerical noise in the unit of the curve"),
+            Column("probes", brief=False, help="inputs that were tried"),
+        )
+        rows = [
+            (
+                clean(query),
+                clean(curve.decay.kind),
+                curve.decay.confidence,
+                curve.window_text,
+                curve.decay.rate,
+                curve.decay.exponent,
+                curve.decay.support,
+                _interval(curve.decay),
+                curve.half_life,
+                curve.horizon_cell,
+                curve.floor,
+                curve.probes_text,
+            )
+            for query, curve in self.curves.items()
+        ]
+        return _used(columns, rows)
+
+    def _layers_section(self) -> Section:
+        queries = list(dict.fromkeys(q for curves in self.layers.values() for q in curves))
+        longest = [f"{clean(n)} ({clean(q)})" for q, n in longest_layers(self.layers).items()]
+        text = (
+            "The hidden state after every layer, from the same passes as the model's own answers."
+            if self.whole
+            else "The recurrent parts of the model, each run by itself."
+        )
+        best = f"Longest memory: {', '.join(longest)}." if longest else "No layer stands out."
+        hidden = any(
+            curve.horizon_status is HorizonStatus.HIDDEN
+            for curves in self.layers.values()
+            for curve in curves.values()
+        )
+        columns, figures = [Column("layer", key=True)], []
+        for query in map(clean, queries):
+            columns.append(Column(f"{query} kind", brief=False))
+            columns.append(Column(f"{query} horizon", better="more"))
+        rows: list[tuple[Cell, ...]] = []
+        for layer, curves in self.layers.items():
+            own = [curves.get(query) for query in queries]
+            cells = [(None, None) if c is None else (c.decay.kind, c.horizon_cell) for c in own]
+            rows.append((clean(layer), *(cell for pair in cells for cell in pair)))
+        if len(self.layers) > 1:
+            figures.append(self._horizons_figure(queries))
+        for query in queries:
+            curves = {
+                layer: own[query]
+                for layer, own in self.layers.items()
+                if query in own and own[query].above_floor
+            }
+            if curves:
+                title = f"Memory of the layers by lag, query {clean(query)}"
+                figures.append(_memory_figure(title, curves, details=False))
+        return Section(
+            "Layers",
+            line=best.rstrip("."),
+            text=(f"{text} {best}", *((f"?: {HorizonStatus.HIDDEN.value}",) if hidden else ())),
+            tables=(Table(tuple(columns), tuple(rows)),),
+            figures=tuple(figures),
+        )
+
+    def _horizons_figure(self, queries: list[str]) -> Figure:
+        """The horizon of every layer; those beyond the window stand at its last lag."""
+        series: list[Points] = []
+        for query in queries:
+            for name, status in (
+                (clean(query), HorizonStatus.INSIDE),
+                (f"{clean(query)}, {HorizonStatus.BEYOND.value}", HorizonStatus.BEYOND),
+            ):
+                found = [
+                    (number, curves[query], layer)
+                    for number, (layer, curves) in enumerate(self.layers.items())
+                    if query in curves and curves[query].horizon_status is status
+                ]
+                if found:
+                    lags = [c.last_lag if c.horizon is None else c.horizon for _, c, _ in found]
+                    series.append(
+                        Points(
+                            name,
+                            np.array([number for number, _, _ in found]),
+                            np.array(lags, dtype=float),
+                            tuple(clean(layer) for _, _, layer in found),
+                        )
+                    )
+        return Figure(
+            "Horizon of every layer",
+            x=Axis("layer, from the first to the last"),
+            y=Axis("horizon (steps)"),
+            series=tuple(series),
+            caption="A layer without a point shows no horizon.",
+        )
+
+
+def _memory_figure(title: str, curves: Mapping[str, Curve], *, details: bool) -> Figure:
+    """Curves by lag; with `details` medians, fits over their windows, horizons and floors."""
+    series: list[Line] = []
+    marks: list[Mark] = []
+    for name, curve in curves.items():
+        label = clean(name)
+        series.append(Line(label, curve.lags, curve.values))
+        if not details:
+            continue
+        if not curve.exact and curve.probes > 1:
+            series.append(Line(f"{label}, median", curve.lags, curve.median, shown=False))
+        lags, heights = curve.fit()
+        if len(lags):
+            series.append(Line(f"{label}, fit", lags, heights, dashed=True))
+        if len(lags) and curve.decay.window is not None:
+            first, last = curve.decay.window
+            marks.append(Mark("window of the fit", span=(first, last), series=label))
+        if curve.horizon is not None and curve.horizon <= curve.last_lag:
+            marks.append(Mark(f"horizon {curve.horizon}", x=curve.horizon, series=label))
+        if curve.floor_shown:
+            marks.append(Mark("floor", y=curve.floor, series=label))
+    return Figure(
+        title,
+        x=Axis("lag (steps)", log=any(c.decay.kind == "polynomial" for c in curves.values())),
+        y=Axis("memory", log=True),
+        series=tuple(series),
+        marks=tuple(marks),
+    )
+
+
+def _interval(decay: Decay) -> str | None:
+    pair = decay.interval
+    return None if pair is None else f"[{pair[0]:.4g}, {pair[1]:.4g}]"
+
+
+def _used(columns: tuple[Column, ...], rows: list[tuple[Cell, ...]]) -> Table:
+    """A table without the columns in which no row has anything."""
+    used = [i for i in range(len(columns)) if any(row[i] not in (None, "") for row in rows)]
+    return Table(tuple(columns[i] for i in used), tuple(tuple(r[i] for i in used) for r in rows))

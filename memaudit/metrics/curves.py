@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from memaudit.memory.curve import SIGNAL_OVER_FLOOR, UNREAD, HorizonStatus
+from memaudit.memory.curve import informative as telling
 from memaudit.memory.result import Status
 from memaudit.metrics.number import Number
-from memaudit.numerics.deaf import telling
-from memaudit.numerics.envelope import SIGNAL_OVER_FLOOR
-from memaudit.numerics.sight import UNREAD, Sight, remembered, sight
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -36,7 +35,7 @@ NO_KIND = ("undetermined", "memoryless")
 def curve_numbers(curve: Curve) -> dict[str, float | None]:
     """The numbers of one curve; what lies beyond the window is infinite, what is unseen None."""
     decay, last = curve.decay, window(curve)
-    beyond = last is not None and sight(curve) is Sight.BEYOND
+    beyond = last is not None and curve.horizon_status is HorizonStatus.BEYOND
     unhalved = last is not None and curve.half_life is None and not _half_hidden(curve)
     return {
         "horizon": math.inf if beyond else curve.horizon,
@@ -125,7 +124,7 @@ def _half_hidden(curve: Curve) -> bool:
     """Whether half of the largest memory cannot be told from the floor."""
     if curve.decay.kind in ("persistent", "growing"):
         return False
-    _, values = remembered(curve)
+    _, values = curve.memory()
     return not len(values) or bool(values.max() / 2 < SIGNAL_OVER_FLOOR * curve.floor)
 
 
@@ -176,7 +175,7 @@ def _reach(curve: Curve, name: str, value: float | None) -> float | None:
     # A half-life counts from the top; what rests or grows has had none so far.
     if name != "half_life" or curve.decay.kind in ("persistent", "growing"):
         return float(last)
-    lags, values = remembered(curve)
+    lags, values = curve.memory()
     return float(last - lags[int(np.argmax(values))])
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from memaudit.numerics.sight import Sight, sight
-
 if TYPE_CHECKING:
     from memaudit.memory.result import Curve
 
@@ -46,15 +44,7 @@ def half_life(curve: Curve) -> str:
 
 def horizon(curve: Curve) -> str:
     """The horizon, or that it lies beyond the last lag, `> 512`, or that nobody can see it, `?`."""
-    match sight(curve):
-        case Sight.INSIDE:
-            return str(curve.horizon)
-        case Sight.BEYOND:
-            return f"> {int(curve.lags[-1])}"
-        case Sight.HIDDEN:
-            return UNKNOWN
-        case Sight.NONE:
-            return NOTHING
+    return curve.horizon_text
 
 
 def confidence(curve: Curve) -> str:

@@ -1,0 +1,367 @@
+"""A memory curve: what was measured at every lag, and what was concluded from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from memaudit.errors import clean
+from memaudit.records import Floats, Integers, Record
+from memaudit.sections import Beyond
+
+#: How |reading| / norm(x) is taken, by name.
+NORMALIZATIONS = {
+    "iatn": "|y|_inf / |x|_inf, supremum over x",
+    "stablessm": "|y|_inf / (|x|_inf + 1), supremum over x",
+    "universal": "|y|_2 at x = 1",
+    "script": "|y|_2 at one random x, not normalised",
+}
+#: A value counts as signal from ten times the measured floor on.
+SIGNAL_OVER_FLOOR = 10.0
+#: A floor that lies more decades than this below the curve is not drawn.
+FLOOR_DECADES = 2.0
+KINDS = (
+    "memoryless",
+    "finite",
+    "exponential",
+    "polynomial",
+    "persistent",
+    "growing",
+    "undetermined",
+)
+
+
+class Status(StrEnum):
+    """Outcome of one measurement; the value is the sentence shown to the user."""
+
+    OK = "measured"
+    NOT_MEASURED = "not measured"
+    BELOW_FLOOR = "no memory rises above the numerical floor"
+    TOO_FEW_LAGS = "fewer than 20 lags rise above ten times the numerical floor, too few to tell"
+    DIVERGED = "the response is not finite; the curve ends where it overflows"
+    UNSETTLED = "the state had not settled before the input was switched off"
+    NO_TOKENS = "the model takes no token ids"
+    NO_TOKENIZER = "the model has no tokenizer that fits it, so no text can be fed"
+    UNKNOWN_TEXT = "the tokenizer does not know most of the text"
+    TOO_SHORT = "the model, or the text, takes too few steps for this query"
+    NO_STATE = "the model shows no state after every step that could be read"
+    INTERRUPTED = "interrupted; the curve rests on the probes that were finished"
+
+
+#: With these the window ended before anything could be said about the horizon.
+UNREAD = (
+    *(Status.NOT_MEASURED, Status.BELOW_FLOOR, Status.TOO_FEW_LAGS),
+    *(Status.NO_TOKENS, Status.NO_TOKENIZER, Status.UNKNOWN_TEXT, Status.TOO_SHORT),
+)
+
+
+class HorizonStatus(StrEnum):
+    """Where the horizon of a curve is, as far as the window shows."""
+
+    INSIDE = "inside the window"
+    BEYOND = "beyond the window"
+    HIDDEN = "the floor hides the horizon"
+    NONE = "there was no memory to see"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decay(Record):
+    """How a memory curve falls, and over which lags that was seen.
+
+    `rate` is the beta of exp(-beta·t), negative when the curve grows; `exponent` the alpha of
+    t^-alpha; `support` the number of lags after which a finite memory is over. `interval` belongs
+    to the rate or to the exponent, whichever the kind has. `confidence` runs from 0 to 1.
+    """
+
+    kind: str
+    rate: float | None = None
+    exponent: float | None = None
+    interval: tuple[float, float] | None = None
+    window: tuple[int, int] | None = None
+    confidence: float = 0.0
+    support: int | None = None
+
+    @property
+    def verdict(self) -> str:
+        """Kind, and rate or exponent with its interval."""
+        span = "" if self.interval is None else f" [{self.interval[0]:.4g}, {self.interval[1]:.4g}]"
+        if self.rate is not None:
+            return f"{self.kind}, rate {self.rate:.4g}{span}"
+        return self.kind if self.exponent is None else f"{self.kind}, exponent {self.exponent:.4g}"
+
+    def __str__(self) -> str:
+        text = clean(self.kind)
+        if self.rate is not None:
+            text += f", rate {self.rate:.4g}"
+        if self.exponent is not None:
+            text += f", exponent {self.exponent:.4g}"
+        if self.interval is not None:
+            text += f" [{self.interval[0]:.4g}, {self.interval[1]:.4g}]"
+        if self.support is not None:
+            text += f", over after {self.support} lags"
+        if self.window is not None:
+            text += f", seen over lags {self.window[0]} to {self.window[1]}"
+        return text
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Curve(Record):
+    """One memory function: the supremum over probes at every lag, and what was concluded.
+
+    `values` is a lower bound of the supremum unless `exact`; `median` is over the same probes.
+    `floor` is the numerical noise in the unit of the values, `noise` the part of it by which two
+    identical runs differed. `horizon` is the lag from which the
+    envelope stays below epsilon times its maximum, None when that lies beyond the window, or
+    below ten times the floor, where nobody can see it.
+    `half_life` counts the lags from the largest value until the envelope has halved; where an
+    exponential has not halved inside the window, it is log(2) / rate. `holder` is the size of the
+    probe that holds the supremum at the last lag above the floor, None when it is exact.
+    `at_edge` says that the supremum kept rising at the end of the amplitude grid. `trials` names
+    what was fed where that has names, such as the words that were repeated.
+    """
+
+    query: str
+    normalization: str
+    lags: Integers
+    values: Floats
+    median: Floats
+    floor: float
+    status: Status
+    decay: Decay
+    horizon: int | None
+    half_life: float | None
+    epsilon: float
+    probes: int
+    exact: bool
+    at_edge: bool
+    noise: float = 0.0
+    holder: float | None = None
+    prefix: int | None = None
+    trials: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not len(self.lags) == len(self.values) == len(self.median):
+            raise ValueError("lags, values and median differ in count")
+        if (np.diff(self.lags, prepend=-1) <= 0).any():
+            raise ValueError("the lags do not rise from 0 on")
+
+    def __repr__(self) -> str:
+        half = "-" if self.half_life is None else f"{self.half_life:.4g}"
+        facts = f"horizon {self.horizon_text}, half-life {half}"
+        return f"Curve({clean(self.query)}: {self.decay}; {facts}, {len(self.values)} lags)"
+
+    # What the window shows
+
+    @property
+    def last_lag(self) -> int:
+        """The last lag that was measured; 0 when there is none."""
+        return int(self.lags[-1]) if len(self.lags) else 0
+
+    @property
+    def remembers(self) -> bool:
+        """Whether something of the past was seen, whatever the kind of its decay."""
+        return bool(len(self.values)) and self.decay.kind != "memoryless"
+
+    @property
+    def above_floor(self) -> bool:
+        """Whether anything rises above the floor."""
+        return bool((self.values > max(0.0, self.floor)).any())
+
+    def memory(self) -> tuple[np.ndarray, np.ndarray]:
+        """Lags and values of memory.
+
+        Lag 0 counts only where the verdict does: with an impulse it is the present, not memory.
+        """
+        first = 1 if self.decay.window is None else min(self.decay.window[0], 1)
+        past = self.lags >= first
+        return self.lags[past], self.values[past]
+
+    @property
+    def horizon_status(self) -> HorizonStatus:
+        """Where the horizon is."""
+        if self.horizon is not None:
+            return HorizonStatus.INSIDE
+        if self.looked_to is None:
+            return HorizonStatus.NONE
+        _, values = self.memory()
+        if self.decay.kind not in ("persistent", "growing") and len(values):
+            signal = SIGNAL_OVER_FLOOR * self.floor
+            # The curve sinks into its floor before it has fallen to epsilon.
+            if self.epsilon * values.max() < signal and values[-1] <= signal:
+                return HorizonStatus.HIDDEN
+        return HorizonStatus.BEYOND
+
+    @property
+    def looked_to(self) -> int | None:
+        """The last lag of a curve in which memory was seen, None where there was none to see."""
+        seen = self.status not in UNREAD and self.decay.kind != "memoryless"
+        return self.last_lag if seen and len(self.lags) else None
+
+    @property
+    def extent(self) -> tuple[int, float]:
+        """Sorts by memory: growing, persistent, a horizon beyond the window, one inside."""
+        rank = {"growing": 3, "persistent": 2}.get(self.decay.kind, 0)
+        if rank == 0 and self.horizon is None and len(self.values):
+            rank = int(self.values[-1] > SIGNAL_OVER_FLOOR * self.floor)
+        return rank, float(self.horizon or 0)
+
+    def numbers(self) -> dict[str, tuple[float | None, float | None]]:
+        """Every number with the lag that it lies beyond, if it does: it is infinite then.
+
+        What was not seen is None. A half-life counts from the largest value on; a curve that stays
+        or grows has had none so far.
+        """
+        decay, last = self.decay, self.looked_to
+        far = None if last is None else float(last)
+        beyond = far if self.horizon_status is HorizonStatus.BEYOND else None
+        half, half_beyond = self.half_life, None
+        if half is None and far is not None:
+            lags, values = self.memory()
+            if decay.kind in ("persistent", "growing"):
+                half, half_beyond = math.inf, far
+            elif len(values) and values.max() / 2 >= SIGNAL_OVER_FLOOR * self.floor:
+                half, half_beyond = math.inf, far - float(lags[int(np.argmax(values))])
+        return {
+            "horizon": (self.horizon if beyond is None else math.inf, beyond),
+            "horizon_beyond": (beyond, None),
+            "half_life": (half, half_beyond),
+            "rate": (decay.rate, None),
+            "exponent": (decay.exponent, None),
+            "support": (decay.support, None),
+            "confidence": (decay.confidence if len(self.values) else None, None),
+        }
+
+    # Words, and what is drawn
+
+    @property
+    def horizon_cell(self) -> int | Beyond | str | None:
+        """The horizon as a table shows it: "?" where the floor hides it."""
+        match self.horizon_status:
+            case HorizonStatus.BEYOND:
+                return Beyond(self.last_lag)
+            case HorizonStatus.HIDDEN:
+                return "?"
+            case _:
+                return self.horizon
+
+    @property
+    def horizon_text(self) -> str:
+        """The horizon in words: `43`, `> 512`, `?` where the floor hides it, `-` for none."""
+        cell = self.horizon_cell
+        return "-" if cell is None else str(cell)
+
+    @property
+    def remembered_text(self) -> str:
+        """`139 steps`, `more than 512 steps`; "" where no number is known."""
+        text = self.horizon_text.replace("> ", "more than ")
+        return "" if text in ("-", "?") else f"{text} step{'' if text == '1' else 's'}"
+
+    @property
+    def window_text(self) -> str | None:
+        """The lags that the verdict rests on."""
+        pair = self.decay.window
+        return None if pair is None else f"{pair[0]}-{pair[1]}"
+
+    @property
+    def probes_text(self) -> str:
+        """How many probes were tried, what the supremum is worth, and the size that holds it."""
+        if self.normalization == "none":  # tokens, not probe vectors
+            return f"{self.probes} trial{'s' if self.probes != 1 else ''}"
+        if self.exact:
+            return f"{self.probes}, exact"
+        if self.holder is None:
+            return f"{self.probes}, lower bound"
+        return f"{self.probes}, sup at |x| {self.holder:.3g}"
+
+    @property
+    def floor_shown(self) -> bool:
+        """Whether the floor is reached by the curve, or near enough to be drawn."""
+        positive = self.values[self.values > 0]
+        if not len(positive) or not self.floor > 0:
+            return False
+        above = positive[positive > self.floor]
+        least = float((above if len(above) else positive).min())
+        reached = bool((self.values <= self.floor).any())
+        return reached or math.log10(least / self.floor) < FLOOR_DECADES
+
+    def fit(self) -> tuple[np.ndarray, np.ndarray]:
+        """The fitted decay over its window: C exp(-rate t) or C t^-exponent; empty for others.
+
+        A report holds rate or exponent. C is that of the envelope, which the fit was made to.
+        """
+        decay = self.decay
+        nothing = np.zeros(0), np.zeros(0)
+        if decay.window is None or (decay.rate is None and decay.exponent is None):
+            return nothing
+        inside = (self.lags >= max(decay.window[0], 1)) & (self.lags <= decay.window[1])
+        upper = np.maximum.accumulate(self.values[::-1])[::-1]
+        heights = (self.values if decay.kind == "growing" else upper)[inside]
+        t, heights = self.lags[inside][heights > 0].astype(float), heights[heights > 0]
+        if len(t) < 2:
+            return nothing
+        fall = (decay.rate or 0.0) * t if decay.exponent is None else decay.exponent * np.log(t)
+        start = float(np.median(np.log(heights) + fall))
+        few = np.unique(np.linspace(0, len(t) - 1, 40).round().astype(int))
+        with np.errstate(over="ignore"):
+            return t[few], np.exp(start - fall[few])
+
+
+# Several curves together
+
+#: Queries that read the answer while the input is zero.
+ENDING_IN_ZEROS = ("impulse", "reversed")
+#: Queries that repeat one input without end.
+CONSTANT = ("heaviside", "repeat")
+
+
+def shut_by_silence(curves: Mapping[str, Curve], *, baseline: object = "zero") -> list[str]:
+    """The queries that end in zeros, where all of them see nothing and another one does."""
+    fed = [query for query in curves if query in ENDING_IN_ZEROS]
+    blind = _blind(curves, ENDING_IN_ZEROS)
+    return blind if baseline == "zero" and len(blind) == len(fed) else []
+
+
+def blind_to_constants(curves: Mapping[str, Curve]) -> list[str]:
+    """The queries that feed a constant and see nothing, where another one does."""
+    return _blind(curves, CONSTANT)
+
+
+def informative(curves: Mapping[str, Curve], *, baseline: object = "zero") -> dict[str, Curve]:
+    """The curves without those that see nothing only because of what their query feeds."""
+    blind = {*shut_by_silence(curves, baseline=baseline), *blind_to_constants(curves)}
+    return {query: curve for query, curve in curves.items() if query not in blind}
+
+
+def _blind(curves: Mapping[str, Curve], group: tuple[str, ...]) -> list[str]:
+    """The memoryless ones of a group of queries, unless all the others are, too."""
+    if not any(curve.remembers for query, curve in curves.items() if query not in group):
+        return []
+    return [q for q, curve in curves.items() if q in group and curve.decay.kind == "memoryless"]
+
+
+def longest_curves(layers: Mapping[str, Mapping[str, Curve]]) -> dict[str, Curve]:
+    """Per query, the curve of the layer that remembers longest."""
+    found: dict[str, Curve] = {}
+    for query in dict.fromkeys(name for curves in layers.values() for name in curves):
+        own = [curves[query] for curves in layers.values() if query in curves]
+        found[query] = max(own, key=lambda curve: (curve.extent, curve.half_life or 0.0))
+    return found
+
+
+def longest_layers(layers: Mapping[str, Mapping[str, Curve]]) -> dict[str, str]:
+    """Per query, the layer that remembers longest, where the window can tell it from the others.
+
+    Layers that all remember beyond the window, or not at all, are alike.
+    """
+    found: dict[str, str] = {}
+    for query in dict.fromkeys(name for curves in layers.values() for name in curves):
+        extents = {layer: own[query].extent for layer, own in layers.items() if query in own}
+        best = max(extents.values())
+        first, *others = [layer for layer, extent in extents.items() if extent == best]
+        if not others and best > (0, 0.0):
+            found[query] = first
+    return found
