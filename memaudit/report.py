@@ -377,11 +377,14 @@ class Report(Record):
             for key, value in self.environment.items()
             if key != "platform"  # long, and the same every day; the table of settings has it
         ]
+        sections = self.sections()
+        headed = [section for section in sections if section.headline]
+        others = [section for section in sections if not section.headline]
         return Document(
             title=clean(subject.source),
             facts=tuple(facts),
             warnings=tuple(warnings),
-            sections=(*self.sections(), self._settings()),
+            sections=(*headed, *others, self._settings()),
             findings=self.findings,
             gates=self.gates,
             footer=tuple(footer),

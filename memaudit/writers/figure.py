@@ -13,7 +13,7 @@ from matplotlib.patches import Circle
 
 from memaudit.errors import ArgumentError, clean, nearest
 from memaudit.sections import Band, Line
-from memaudit.writers.scales import drawable, is_empty, limits
+from memaudit.writers.scales import colour_places, drawable, is_empty, limits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,8 +75,10 @@ def _draw(axes: Axes, panel: Figure, names: list[str]) -> None:
     axes.set_xscale("log" if panel.x.log else "linear")
     axes.set_yscale("log" if panel.y.log else "linear")
     shown = [s for s in panel.series if (s.name in names if names else s.shown)]
-    lines = [s for s in shown if isinstance(s, Line)]
-    colours = {s.name: f"C{place % 10}" for place, s in enumerate(shown)}
+    lines = [s for s in shown if isinstance(s, Line) and not s.dashed]
+    every = [s.name for s in shown]
+    places = zip(every, colour_places(every), strict=True)
+    colours = {name: f"C{place % 10}" for name, place in places}
     for place, series in enumerate(shown):
         named = len(shown) <= NAMED or place in (0, len(shown) - 1)
         style: dict[str, Any] = {"color": colours[series.name]}
@@ -89,7 +91,7 @@ def _draw(axes: Axes, panel: Figure, names: list[str]) -> None:
             axes.fill_between(x, low, high, alpha=0.2, lw=0, **style)
         elif isinstance(series, Line):
             # Curves on each other are seen when every one is narrower than those below it.
-            above = len(lines) - 1 - lines.index(series)
+            above = 0 if series.dashed else len(lines) - 1 - lines.index(series)
             width = 1.5 + (above if len(lines) <= 6 else 0)
             kind = "--" if series.dashed else "-"
             axes.plot(

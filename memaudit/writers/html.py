@@ -26,6 +26,7 @@ from memaudit.report import SEVERITIES
 from memaudit.sections import Axis, Band, Line, Points
 from memaudit.writers.scales import (
     circle,
+    colour_places,
     drawable,
     is_empty,
     limits,
@@ -66,6 +67,8 @@ LONG, WORDY = 14, 32
 #: Words in tables that are a verdict, and how they are coloured.
 MOODS = {"holds": "good", "passed": "good", "better": "good", "safe": "good"}
 MOODS |= {"fails": "warning", "hit": "error", "worse": "error"}
+#: Numbers and short words, most of a page: there is nothing in them to clean.
+_PLAIN = re.compile(r"[A-Za-z0-9.+-]{1,40}")
 TOO_LARGE = "This part is too large for a page; the JSON report has it."
 
 
@@ -165,8 +168,9 @@ def _template() -> Any:
 
 def _cleaned(value: Any) -> Any:
     """Foreign text: no control or bidirectional characters, not too long."""
-    plain = isinstance(value, str) and not isinstance(value, Markup)
-    return clean(value, limit=LONGEST) if plain else value
+    if isinstance(value, Markup) or not isinstance(value, str) or _PLAIN.fullmatch(value):
+        return value
+    return clean(value, limit=LONGEST)
 
 
 @cache
@@ -378,8 +382,13 @@ def _figure(figure: Figure, detail: Detail) -> dict[str, Any]:
     series: list[dict[str, Any]] = []
     keys: list[dict[str, Any]] = []
     counts = [0, 0]
-    lines = [name for s, name in zip(drawn, names, strict=True) if isinstance(s, Line)]
-    for place, (one, name) in enumerate(zip(drawn, names, strict=True)):
+    lines = [
+        name
+        for s, name in zip(drawn, names, strict=True)
+        if isinstance(s, Line) and s.shown and not s.dashed
+    ]
+    places = colour_places([series.name for series in drawn])
+    for one, name, place in zip(drawn, names, places, strict=True):
         hue = f"$c{place % COLOURS + 1}"
         made_series, sign, kept, count = _drawn(figure, one, name, hue, lines, detail)
         series += made_series
@@ -390,9 +399,9 @@ def _figure(figure: Figure, detail: Detail) -> dict[str, Any]:
     called = dict(zip((s.name for s in drawn), names, strict=True))
     for mark in figure.marks:
         series += _marked(mark, called, hues, keys, ends, upward)
-    places = {name: f"s{k}" for k, name in enumerate(dict.fromkeys(s["name"] for s in series))}
+    idents = {name: f"s{k}" for k, name in enumerate(dict.fromkeys(s["name"] for s in series))}
     for key in keys:
-        key["key"] = places.get(key["name"], "")
+        key["key"] = idents.get(key["name"], "")
     keys = [key for key in keys if key["key"]]
     # ECharts keeps what is switched on in an object that has things called `constructor` of its
     # own, so series are called s0, s1 …; the names are only shown.
@@ -403,11 +412,11 @@ def _figure(figure: Figure, detail: Detail) -> dict[str, Any]:
         "toolbox": _zoom_tool(),
         "xAxis": _axis(figure.x.label, ends, log=figure.x.log and not switch, gap=28),
         "yAxis": _axis(figure.y.label, upward, log=figure.y.log, gap=44),
-        "series": [{**one, "name": places[one["name"]]} for one in series],
+        "series": [{**one, "name": idents[one["name"]]} for one in series],
     }
     view = {
         "option": option,
-        "names": list(places),
+        "names": list(idents),
         "tip": [figure.x.label or "x", figure.y.label or "y"],
         "log": log,
         "grid": figure.square,
@@ -470,7 +479,7 @@ def _drawn(
     places = [int(place) for at in marks for place in np.flatnonzero(x == at)[:1]]
     kept = outline(y, detail.points, kept=places)
     points = _pairs(x[kept], y[kept])
-    style, sign = _stroke(lines.index(name), len(lines))
+    style, sign = _stroke(lines.index(name), len(lines)) if name in lines else _stroke(0, 1)
     if series.dashed:
         style, sign = {"width": 1.75, "type": "dashed"}, "dash"
     seen = {"showSymbol": True, "symbolSize": 4} if len(points) <= FEW else {}

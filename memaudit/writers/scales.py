@@ -10,7 +10,7 @@ import numpy as np
 from memaudit.sections import Band
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from memaudit.sections import Figure, Line, Points
 
@@ -41,7 +41,7 @@ def drawable(figure: Figure, series: Series) -> list[tuple[np.ndarray, np.ndarra
         y = values[: len(x)]
         drawn = np.isfinite(y) & ((y > 0) | (not figure.y.log))
         if figure.square:
-            drawn &= np.hypot(x, np.where(drawn, y, 0.0)) <= FARTHEST
+            drawn &= np.maximum(np.abs(x), np.abs(np.where(drawn, y, 0.0))) <= FARTHEST
         found.append((x[: len(y)][room[: len(y)]], np.where(drawn, y, np.nan)[room[: len(y)]]))
     return found
 
@@ -79,6 +79,16 @@ def limits(figure: Figure) -> tuple[tuple[float, float], tuple[float, float]]:
         low, high = min(low, 0.0), max(high, 0.0) or 1.0
     step = _step(high - low, 6)
     return (left, right), (math.floor(low / step) * step, math.ceil(high / step) * step)
+
+
+def colour_places(names: Sequence[str]) -> list[int]:
+    """The number of the colour of every series; "impulse, fit" has that of "impulse"."""
+    known: dict[str, int] = {}
+    found = []
+    for name in names:
+        whole = next((w for w in known if name.startswith(f"{w}, ")), "")
+        found.append(known[whole] if whole else known.setdefault(name, len(known)))
+    return found
 
 
 def powers(values: Iterable[float]) -> tuple[float, float]:

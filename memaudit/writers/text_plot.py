@@ -89,9 +89,13 @@ def plot(figure: Figure, *, width: int = 72, height: int = 12, ascii_only: bool 
     """The picture: `height` lines, an axis of two, and the legend, `width` characters wide.
 
     Series have a colour and a letter each, which stands on their lines. Marks are dotted; one that
-    belongs to a series stands on the axis as its letter. Spans are not drawn.
+    belongs to a series stands on the axis as its letter. Spans are not drawn, and dashed lines only
+    where there are no others.
     """
-    figure = replace(figure, series=tuple(one for one in figure.series if one.shown))
+    shown = [series for series in figure.series if series.shown]
+    solid = [s for s in shown if not (isinstance(s, Line) and s.dashed)]
+    shown = solid or shown
+    figure = replace(figure, series=tuple(shown))
     if is_empty(figure):
         return Text("(nothing to draw)")
     across, upward = limits(figure)
@@ -101,7 +105,6 @@ def plot(figure: Figure, *, width: int = 72, height: int = 12, ascii_only: bool 
     if figure.square:  # a cell is about twice as high as it is wide
         room = min(room, 2 * height)
     canvas = Canvas(room, height, ascii_only)
-    shown = figure.series
     letters = _letters([series.name for series in shown])
     colours = {s.name: COLOURS[k % len(COLOURS)] for k, s in enumerate(shown)}
 
@@ -120,7 +123,7 @@ def plot(figure: Figure, *, width: int = 72, height: int = 12, ascii_only: bool 
             ]
             joined = isinstance(series, Line | Band)
             dots += _joined(cells) if joined else [c for c in cells if c is not None]
-        if isinstance(series, Band) or (isinstance(series, Line) and series.dashed):
+        if isinstance(series, Band):
             dots = [dot for dot in dots if dot[0] % 4 < 2]
         drawn.append((series, canvas.gathered(dots)))
     if len(drawn) <= NAMED:
