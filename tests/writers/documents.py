@@ -131,6 +131,7 @@ def document(**changes: Any) -> Document:
                     Table(
                         (Column("assumption", key=True), Column("verdict"), Column("residual")),
                         (("linear", "fails", 0.5), ("causal", "holds", 0.0)),
+                        title="Assumptions of the theory",
                     ),
                 ),
             ),

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from memaudit.writers.card import eval_results, presentable, without_paths
 from memaudit.memory.result import Assumption
 from memaudit.report import Finding
-from memaudit.writers.markdown import Markdown
 from memaudit.testing import sample_reports
+from memaudit.writers.card import eval_results, presentable, without_paths
+from memaudit.writers.markdown import Markdown
 from tests.handmade import curve, identity, report
 
 

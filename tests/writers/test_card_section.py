@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memaudit.writers.card import BEGIN, END, with_section
 from memaudit.errors import SourceError
+from memaudit.writers.card import BEGIN, END, with_section
 
 FRONT = "---\nlicense: mit\ntags: [a]\n---\n"
 BLOCK = f"{BEGIN}\nnew\n{END}"

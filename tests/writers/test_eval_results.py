@@ -8,9 +8,9 @@ import pytest
 import yaml
 from huggingface_hub import parse_eval_result_entries
 
-from memaudit.writers.card import eval_results
 from memaudit.testing import sample_reports
 from memaudit.testing.report_format import HOSTILE, NAMES, everywhere
+from memaudit.writers.card import eval_results
 from tests.handmade import curve, of_kind, power_law, report
 
 TEXT = """\

@@ -275,7 +275,7 @@ def large_figure(lines: int, points: int) -> Figure:
     [
         ("points", lambda: with_figure(large_figure(3, 200_000))),
         ("series", lambda: with_figure(large_figure(400, 4096))),
-        ("figures", lambda: with_figure(*(large_figure(20, 1000) for _ in range(200)))),
+        ("figures", lambda: with_figure(*(large_figure(20, 1000) for _ in range(60)))),
         ("findings", lambda: replace(document(), findings=document().findings * 20_000)),
         ("facts", lambda: replace(document(), facts=(("note", "n" * 900),) * 20_000)),
         ("warnings", lambda: replace(document(), warnings=("w" * 900,) * 20_000)),
@@ -298,7 +298,7 @@ def test_what_is_too_large_in_any_detail_is_left_out_and_says_so(monkeypatch):
     bare = replace(document(), sections=())
     least = len(render_document(bare).encode()) + 720_000
     monkeypatch.setattr("memaudit.writers.html.MOST_BYTES", least)
-    figures = tuple(large_figure(20, 1000) for _ in range(200))
+    figures = tuple(large_figure(20, 1000) for _ in range(60))
     large = replace(document(), sections=(*document().sections, Section("Big", figures=figures)))
     text = render_document(large)
     assert len(text.encode()) <= least + 40_000

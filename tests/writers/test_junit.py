@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 import pytest
 
 from memaudit import registry
-from memaudit.writers.junit import Junit
 from memaudit.testing import sample_reports
 from memaudit.testing.report_format import HOSTILE, NAMES, everywhere
+from memaudit.writers.junit import Junit
 from tests.handmade import curve, report
 from tests.writers.samples import cut_short, told
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from memaudit.writers.lm_eval import LmEval
 from memaudit.testing import sample_reports
 from memaudit.testing.moved_samples import precision
+from memaudit.writers.lm_eval import LmEval
 from tests.findings.spectral_evidence import modes
 from tests.handmade import curve, identity, power_law, report
 from tests.writers.samples import told

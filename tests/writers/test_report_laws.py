@@ -13,8 +13,8 @@ import pytest
 from memaudit.contracts import AbstractReportFormat
 from memaudit.errors import clean
 from memaudit.report_files import dumps
-from memaudit.writers.json_file import JsonFile
 from memaudit.testing import check_report_format
+from memaudit.writers.json_file import JsonFile
 
 
 class Rows(AbstractReportFormat):
