@@ -259,7 +259,7 @@ def _section(section: Section, ident: str, detail: Detail) -> dict[str, Any]:
         "text": section.text[: detail.items],
         "tables": [_table(t, detail, section.title) for t in section.tables[: detail.items]],
         "figures": [_figure(f, detail) for f in section.figures[: detail.items]],
-        "switch": switched[0].x.label.capitalize() if switched else "",
+        "switch": clean(switched[0].x.label, limit=24).capitalize() if switched else "",
         "log": any(figure.x.log for figure in switched),
     }
 
@@ -427,7 +427,7 @@ def _figure(figure: Figure, detail: Detail) -> dict[str, Any]:
     view = {
         "option": option,
         "names": list(idents),
-        "tip": [figure.x.label or "x", figure.y.label or "y"],
+        "tip": [clean(axis.label, limit=60) for axis in (figure.x, figure.y)],
         "log": log,
         "grid": figure.square,
         "off": [key["key"] for key in keys if not key["on"]],
@@ -603,7 +603,7 @@ def _stroke(place: int, count: int) -> tuple[dict[str, Any], str]:
 def _axis(name: str, ends: tuple[float, float], *, log: bool, gap: int) -> dict[str, Any]:
     low, high = ends
     label = {"formatter": "power" if log else "short", "hideOverlap": True}
-    made = {"name": name, "nameLocation": "middle", "nameGap": gap, "axisLabel": label}
+    made = {"name": clean(name, limit=60), "nameLocation": "middle", "nameGap": gap, "axisLabel": label}
     if not log:
         return {**made, "type": "value", "min": low, "max": high}
     spread_ = math.log10(high) - math.log10(low)
