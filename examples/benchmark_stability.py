@@ -18,16 +18,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from memaudit.numerics.perturbation import diagonal
 from torch import Tensor, nn
 
 import memaudit
 from memaudit.contracts import AbstractPerturbable, AbstractSubject
-from memaudit.numerics.perturbation import diagonal
-from memaudit.numerics.perturbation.balls import draw
-from memaudit.numerics.perturbation.errors import error_norm
-from memaudit.numerics.perturbation.fan_norms import fan_norms
-from memaudit.numerics.perturbation.search import Problem, ascent_errors, random_errors
 from memaudit.numerics.signals import seeded
+from memaudit.stability.moves import draw, error_norm
+from memaudit.stability.moves import error_norms as fan_norms
+from memaudit.stability.search import Problem, ascent_errors, random_errors
 from memaudit_ssm import S4D
 
 NORM, BALL = "sobolev", "spectral"

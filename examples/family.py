@@ -14,8 +14,8 @@ import argparse
 from collections.abc import Sequence
 
 import memaudit
+from examples.reproduce.students import fitted
 from memaudit.families.result import FamilyReport
-from memaudit.students import fitted
 
 SIZES = (2, 4, 6, 8, 14)
 #: target → the largest mode that a fit may use.

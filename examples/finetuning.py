@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import memaudit
+from memaudit.retrofitting.training import recurrent_weights
 from memaudit.training import parameter_groups
-from memaudit.training.recurrent_weights import recurrent_weights
 
 DEMOS = Path(memaudit.__file__).parent / "demos"
 STORED = "as stored"

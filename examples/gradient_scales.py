@@ -16,7 +16,7 @@ import torch
 
 from memaudit.contracts import AbstractReparam
 from memaudit.numerics.gradient_scale import gradient_scale
-from memaudit.reparams.forms import forms
+from memaudit.reparams import forms
 
 
 def ratios(form: AbstractReparam, lam: torch.Tensor) -> list[str]:

@@ -13,7 +13,7 @@ from memaudit.contracts import Tools
 from memaudit.devices import exact_math, shortage
 from memaudit.doctor import environment
 from memaudit.errors import MachineError, MemauditError
-from memaudit.loading.digest import digest_tensors
+from memaudit.loading.filling import digest_tensors
 from memaudit.opening import load, open_source
 from memaudit.options import (
     build_probes,

@@ -11,7 +11,7 @@ from memaudit.contracts import AbstractAdapter, AbstractSubject, Claim, Request
 from memaudit.devices import resolve_device, resolve_dtype
 from memaudit.errors import ArgumentError, MemauditError, SourceError, clean, listed, nearest
 from memaudit.loading.access import ACCESS, Access, Progress, access_from
-from memaudit.loading.retrofit_files import retrofit_folder
+from memaudit.loading.saving import retrofit_folder
 from memaudit.loading.source import Source, parse_source
 from memaudit.options import OPTIONS
 
@@ -81,13 +81,13 @@ def open_source(
     try:
         folder, record = (retrofit_folder(where) if restored else None), None
         if folder is not None:
-            from memaudit.retrofitting.restoring import recorded
+            from memaudit.retrofitting.folder import recorded
 
             record, adapter, own = recorded(folder, adapter, own)
         request = Request(resolve_device(device), resolve_dtype(dtype), where.revision, own)
         subject = _open(where, adapter, request, moved=str(device) != "auto")
         if folder is not None and record is not None:
-            from memaudit.retrofitting.restoring import restore
+            from memaudit.retrofitting.folder import restore
 
             restore(subject, where.checkpoint, folder, record)
         return Opened(subject, where, access)

@@ -190,7 +190,7 @@ def split_options(
 
 def check_setting(setting: Setting) -> None:
     """Refuse what cannot be measured, before any work starts."""
-    from memaudit.numerics.memory import NORMALIZATIONS
+    from memaudit.memory.curve import NORMALIZATIONS
     from memaudit.numerics.signals import LEVELS
 
     _whole("horizon", setting.horizon, SHORTEST, LONGEST)

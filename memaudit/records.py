@@ -13,7 +13,7 @@ from dataclasses import MISSING, fields
 from enum import StrEnum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Self, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Self, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -57,7 +57,7 @@ class Record:
 
 def plain(value: Any) -> Any:
     """A value as JSON can hold it: lists, dicts, strings, finite numbers, booleans, None."""
-    if value is None or isinstance(value, bool | int | str) and not isinstance(value, StrEnum):
+    if value is None or (isinstance(value, bool | int | str) and not isinstance(value, StrEnum)):
         return value
     if isinstance(value, float):
         return _word(value) if math.isinf(value) else float(value)
@@ -84,7 +84,7 @@ def decode(kind: Any, data: Any, where: str = "") -> Any:
         return data
     if origin is Annotated:
         return _decode_annotated(inner[0], inner[1], data, where)
-    if origin is UnionType:
+    if origin in (UnionType, Union):  # with an Annotated part it is the latter
         if data is None and NoneType in inner:
             return None
         return decode(next(part for part in inner if part is not NoneType), data, where)
@@ -133,7 +133,7 @@ def _decode_plain(kind: Any, data: Any, where: str) -> Any:
     whole = isinstance(data, int) and not isinstance(data, bool) and abs(data) <= LARGEST
     if kind is float and whole:
         return float(data)
-    if kind is int and whole or kind in (str, bool, dict) and isinstance(data, kind):
+    if (kind is int and whole) or (kind in (str, bool, dict) and isinstance(data, kind)):
         if kind is dict:
             _check_free(data, where)
         return data
@@ -174,7 +174,7 @@ def _numbers(data: Any, kinds: tuple[type, ...], where: str, *, finite: bool = T
 
 def _plain_array(array: np.ndarray) -> Any:
     if np.iscomplexobj(array):
-        return {"real": array.real.tolist(), "imag": array.imag.tolist()}
+        return {"real": np.real(array).tolist(), "imag": np.imag(array).tolist()}
     values = array.tolist()
     if array.dtype.kind == "f" and np.isinf(array).any():
         return [_word(value) if math.isinf(value) else value for value in values]

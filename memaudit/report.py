@@ -190,7 +190,7 @@ class Result(Record):
     absent: ClassVar[Any] = None
 
     @classmethod
-    def joined(cls, parts: Mapping[str, Self]) -> Self:
+    def joined(cls, parts: Mapping[str, Any]) -> Self:
         """One result from those of the parts of a host, by the names of the parts."""
         raise TypeError(f"{cls.__name__} cannot join the results of {', '.join(parts)}")
 
@@ -346,7 +346,9 @@ class Report(Record):
 
     def sections(self) -> list[Section]:
         """What every result has to show, in the order in which they were measured."""
-        return [section for result in self.results.values() for section in result.sections()]
+        from memaudit.sections import figures_joined
+
+        return figures_joined(s for result in self.results.values() for s in result.sections())
 
     def document(self) -> Document:
         """The report as a writer for people draws it."""
@@ -508,9 +510,12 @@ def _distinct(found: Iterable[Metric]) -> Iterator[Metric]:
             while key in taken:
                 key, count = f"{metric.key} ({count})", count + 1
             taken.add(key)
-        yield (
-            metric if key == metric.key else replace(metric, layer=f"{metric.layer} ({count - 1})")
-        )
+        if key == metric.key:
+            yield metric
+        elif metric.layer:
+            yield replace(metric, layer=f"{metric.layer} ({count - 1})")
+        else:
+            yield replace(metric, name=key)
 
 
 def _decoded(name: str, data: Any) -> Result:

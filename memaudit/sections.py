@@ -1,8 +1,8 @@
 """What to show of a result, as plain data: no colours, no markup, no widths.
 
-A `Section` has a line for a summary, texts, tables and figures. Numbers in tables stay numbers until a
-writer prints them. A writer draws any section and knows no capability; the comparison of two reports
-pairs the rows of tables by their key columns and the series of figures by their names.
+A `Section` has a line for a summary, texts, tables and figures. Numbers in tables stay numbers until
+a writer prints them. A writer draws any section and knows no capability; the comparison of two
+reports pairs the rows of tables by their key columns and the series of figures by their names.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Band:
 class Mark:
     """A straight line across a figure, a span of x, or a circle around 0, with its label.
 
-    Exactly one of `x`, `y`, `span` and `radius` is given. `series` names the curve that it belongs to.
+    Exactly one of `x`, `y`, `span` and `radius` is given. `series` names the curve it belongs to.
     """
 
     label: str
@@ -198,3 +198,29 @@ class Document:
 def prefixed(sections: Iterable[Section], where: str) -> list[Section]:
     """The same sections with the name of a part before their titles."""
     return [replace(s, title=f"{where}: {s.title}") if where else s for s in sections]
+
+
+def figures_joined(sections: Iterable[Section]) -> list[Section]:
+    """The same sections; a figure that has the title of an earlier one is drawn into that.
+
+    So results that share axes, such as E(beta) and the number formats on it, make one picture.
+    """
+    found = list(sections)
+    titled: dict[str, Figure] = {}
+    for figure in (figure for section in found for figure in section.figures):
+        first = titled.get(figure.title)
+        titled[figure.title] = figure if first is None else _drawn_into(first, figure)
+
+    def own(section: Section) -> tuple[Figure, ...]:
+        return tuple(made for f in section.figures if (made := titled.pop(f.title, None)))
+
+    return [replace(section, figures=own(section)) for section in found]
+
+
+def _drawn_into(first: Figure, later: Figure) -> Figure:
+    return replace(
+        first,
+        series=(*first.series, *later.series),
+        marks=(*first.marks, *later.marks),
+        caption=" ".join(filter(None, (first.caption, later.caption))),
+    )

@@ -37,6 +37,20 @@ class DiagonalDecay:
     note: str = ""
 
 
+def _whole_matrix(owner: nn.Module, stored: torch.Tensor) -> torch.Tensor:
+    del owner
+    return stored
+
+
+def _no_rest(stored: torch.Tensor) -> torch.Tensor:
+    return stored[:0]
+
+
+def _matrix_alone(owner: nn.Module, matrix: torch.Tensor, rest: torch.Tensor) -> torch.Tensor:
+    del owner, rest
+    return matrix
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class DenseDecay:
     """A whole matrix whose eigenvalues are the modes of one step at rest, in discrete time.
@@ -44,16 +58,16 @@ class DenseDecay:
     Laws: `matrix(owner, stored)` (n,n) has these modes as its eigenvalues, with the other weights
     that the owner has by then; `rest(stored)` are the numbers that the matrix does not use, perhaps
     none; `joined(owner, matrix, rest)` is the stored tensor with that matrix: the inverse of the
-    two, and differentiable.
+    two, and differentiable. Without these three the stored tensor is the matrix.
     """
 
     layer: str
     cell: str
     owner: nn.Module
     name: str
-    matrix: Callable[[nn.Module, torch.Tensor], torch.Tensor]
-    rest: Callable[[torch.Tensor], torch.Tensor]
-    joined: Callable[[nn.Module, torch.Tensor, torch.Tensor], torch.Tensor]
+    matrix: Callable[[nn.Module, torch.Tensor], torch.Tensor] = _whole_matrix
+    rest: Callable[[torch.Tensor], torch.Tensor] = _no_rest
+    joined: Callable[[nn.Module, torch.Tensor, torch.Tensor], torch.Tensor] = _matrix_alone
     note: str = ""
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memaudit.loading.digest import digest_tensors
+from memaudit.loading.filling import digest_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -13,14 +13,13 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from memaudit.contracts import AbstractDynamics, AbstractPerturbable, AbstractSubject
-from memaudit.ensemble import ModuleEnsemble
 from memaudit.errors import ArgumentError, SourceError
-from memaudit.loading.digest import digest_tensors
-from memaudit.module_roles import mode_sources, roles_of
+from memaudit.loading.filling import digest_tensors
 from memaudit.report import Identity
 from memaudit.spectrum.result import LayerSpectrum as Spectrum
 from memaudit.spectrum.result import spectrum
 from memaudit.stepping import stepped_dynamics
+from memaudit.subjects.copies import Copies, mode_sources, roles_of
 
 
 class CallableSubject(AbstractSubject):
@@ -65,7 +64,7 @@ class CallableSubject(AbstractSubject):
         if not roles:
             return None
         sources = mode_sources(self.function)
-        return ModuleEnsemble(self.function, roles, call=self._answer, modes=sources)
+        return Copies(self.function, roles, call=self._answer, modes=sources)
 
     def spectra(self, inputs: torch.Tensor | None = None) -> tuple[Spectrum, ...]:
         """The eigenvalues that parts of a module tell by a method `modes`."""
@@ -73,7 +72,7 @@ class CallableSubject(AbstractSubject):
         if not isinstance(self.function, nn.Module):
             return ()
         sources = mode_sources(self.function)
-        told = ModuleEnsemble(self.function, {}, call=self._answer, modes=sources).modes({})
+        told = Copies(self.function, {}, call=self._answer, modes=sources).modes({})
         return tuple(
             spectrum(
                 layer=layer,

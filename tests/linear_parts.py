@@ -9,7 +9,7 @@ import torch
 
 from memaudit.contracts import AbstractLinearPart, AbstractSubject
 from memaudit.report import Identity
-from memaudit.testing.linear_part import convolved
+from memaudit.testing.laws import convolved
 
 
 class MatrixPart(AbstractLinearPart):

@@ -12,10 +12,10 @@ from torch import nn
 
 import memaudit
 from examples.family import SIZES, TARGETS, main
+from examples.reproduce.students import DiagonalStudent, fitted
 from memaudit.errors import ArgumentError, SourceError
 from memaudit.families.audit import FamilyInterrupted, judged
 from memaudit.numerics import crossings
-from memaudit.students import DiagonalStudent, fitted
 from tests.reports.handmade_family import family_report, member
 
 #: The grid of IATN Fig. 1 as far as a curve is below the size of the target.

@@ -9,7 +9,7 @@ import memaudit
 from examples import hurwitz_but_persistent
 from examples.hurwitz_but_persistent import Drifter, audit
 from memaudit.catalog import BUILT_IN
-from memaudit.testing.dynamics import check_dynamics
+from tests.module_laws import check_dynamics
 
 STAYING = [(0.9945, 0.7593), (-0.9292, -0.8421), (0.7469, 0.9745), (0.9, 0.95)]
 LEAVING = [(0.5, -0.5), (-0.3, 0.4), (0.2, 0.1), (0.91, -0.93)]

@@ -11,12 +11,8 @@ from torch import Tensor, nn
 
 from memaudit.contracts import AbstractReparam, DenseDecay, DiagonalDecay, NoDecay
 from memaudit.errors import SourceError
-from memaudit.reparams.best import Best
-from memaudit.reparams.direct import Direct
-from memaudit.reparams.exp import Exp
-from memaudit.reparams.softplus import Softplus
-from memaudit.reparams.tanh import Tanh
-from memaudit.retrofitting.own_modules import own_decays
+from memaudit.reparams import Best, Direct, Exp, Softplus, Tanh
+from memaudit.retrofitting.finding import own_decays
 
 KNOWN = (
     Direct(time="discrete"),

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import memaudit
-from memaudit import bench
 from memaudit.errors import MachineError
+from memaudit.memory import runner
 from memaudit.rig import Rig
 
 ALLOCATORS = [
@@ -91,7 +91,7 @@ def test_one_sequence_that_does_not_fit_is_the_end() -> None:
 
 def test_a_shortage_after_the_model_answered_halves_the_pass(monkeypatch, caplog) -> None:
     """The readings need room as well; a chunk that failed half-way is not counted twice."""
-    honest, failed = bench.difference, []
+    honest, failed = runner._difference, []
 
     def difference(answers, *rest):
         if len(answers) > 4:
@@ -101,7 +101,7 @@ def test_a_shortage_after_the_model_answered_halves_the_pass(monkeypatch, caplog
 
     subject = memaudit.wrap(leaky, input_size=2)
     whole = memaudit.scan(subject, horizon=64, level="quick")
-    monkeypatch.setattr(bench, "difference", difference)
+    monkeypatch.setattr(runner, "_difference", difference)
     with caplog.at_level(logging.WARNING, logger="memaudit"):
         pieces = memaudit.scan(subject, horizon=64, level="quick")
     assert failed
@@ -112,7 +112,7 @@ def test_a_shortage_after_the_model_answered_halves_the_pass(monkeypatch, caplog
 
 
 def test_a_linear_model_stays_exact_in_pieces(monkeypatch) -> None:
-    honest = bench.difference
+    honest = runner._difference
 
     def difference(answers, *rest):
         if len(answers) > 2:
@@ -126,7 +126,7 @@ def test_a_linear_model_stays_exact_in_pieces(monkeypatch) -> None:
             answers.append(state)
         return torch.stack(answers, 1)
 
-    monkeypatch.setattr(bench, "difference", difference)
+    monkeypatch.setattr(runner, "_difference", difference)
     curve = memaudit.scan(memaudit.wrap(linear, input_size=3), horizon=32).memory["impulse"]
     assert curve.exact
     np.testing.assert_allclose(curve.values, 0.8 ** np.arange(32.0), rtol=1e-12)
@@ -197,7 +197,7 @@ def test_a_shortage_of_a_model_with_independent_rows_says_that_the_numbers_are_s
 
 
 def test_memory_that_ends_half_way_keeps_what_was_measured(monkeypatch) -> None:
-    monkeypatch.setattr(bench, "PASS_NUMBERS", 8000)
+    monkeypatch.setattr(runner, "PASS_NUMBERS", 8000)
     calls = []
 
     def model(u: torch.Tensor) -> torch.Tensor:

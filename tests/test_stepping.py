@@ -8,7 +8,7 @@ from torch import nn
 
 import memaudit
 from memaudit.errors import ArgumentError
-from memaudit.testing import dynamics as laws
+from tests.module_laws import check_dynamics
 
 
 class Leaky(nn.Module):
@@ -40,7 +40,7 @@ def only(module: nn.Module, width: int = 3):
 
 def test_the_recurrence_keeps_the_laws_and_takes_the_name_of_its_class() -> None:
     found = only(Leaky())
-    laws.check_dynamics(found)
+    check_dynamics(found)
     assert list(found.blocks) == ["Leaky"]
     block = found.blocks["Leaky"]
     assert (block.start, block.stop, block.cell, block.parameterization) == (

@@ -14,10 +14,8 @@ import torch
 
 from memaudit import testing
 from memaudit.contracts import AbstractProbe, AbstractReportFormat, AbstractRule, Claim
+from memaudit.memory.queries import Heaviside, Impulse, ReversedInput
 from memaudit.memory.result import Assumption
-from memaudit.queries.heaviside import Heaviside
-from memaudit.queries.impulse import Impulse
-from memaudit.queries.reversed_input import ReversedInput
 from memaudit.writers.json_file import JsonFile
 from memaudit.wrapping import wrap
 from memaudit_rnn import RnnAdapter

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from memaudit.contracts import StateBlock
-from memaudit.testing.dynamics import check_dynamics
+from tests.module_laws import check_dynamics
 from tests.recurrences import Map, linear, number, rotation, stack_of_two, tanh_network
 
 PAIR = torch.zeros(2, dtype=torch.float64)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from memaudit.contracts import AbstractPerturbable, Role
-from memaudit.testing import check_perturbable
 from memaudit.wrapping import CallableSubject, wrap
+from tests.module_laws import check_perturbable
 
 
 class Honest(AbstractPerturbable):

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from memaudit.contracts import AbstractReparam
-from memaudit.reparams.best import Best
-from memaudit.reparams.direct import Direct
+from memaudit.reparams import Best, Direct
 from memaudit.testing import check_reparam
 
 

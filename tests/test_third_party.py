@@ -81,7 +81,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def rival(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A distribution that wants the name of Acme's query."""
     folder = tmp_path_factory.mktemp("rival")
-    code = "from memaudit.queries.impulse import Impulse as DoublePulse\n"
+    code = "from memaudit.memory.queries import Impulse as DoublePulse\n"
     distribution(folder, "rival", "rival", code, queries="double-pulse = rival:DoublePulse")
     return folder
 

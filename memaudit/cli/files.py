@@ -108,9 +108,12 @@ def spare_model(path: Path, source: Path | None) -> None:
 
 
 def _deliver(target: Target, report: Report) -> None:
-    with rendering(f"the {target.form.name} report", target.path):
-        with registry.calling("reports", target.form.name, "cannot show the report"):
-            text = target.form.render(report)
+    what = f"the {target.form.name} report"
+    with (
+        rendering(what, target.path),
+        registry.calling("reports", target.form.name, "cannot show the report"),
+    ):
+        text = target.form.render(report)
     if target.path is None:
         to_stdout(text)
         return

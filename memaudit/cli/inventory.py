@@ -277,7 +277,8 @@ def reparam_tables(pattern: str) -> list[RenderableType]:
     from rich.table import Table
     from rich.text import Text
 
-    from memaudit.retrofitting.reparams import BETAS, TIMES, overview
+    from memaudit.reparam import TIMES
+    from memaudit.reparams import BETAS, overview
 
     known = registry.available("reparams")
     names = [name for name in known if fnmatchcase(name.lower(), pattern.lower())]

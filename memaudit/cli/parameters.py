@@ -145,7 +145,7 @@ def _parameter(option: Option) -> inspect.Parameter:
     kind: Any = list[option.kind] | None if option.repeated else option.kind
     if not option.repeated and option.default is None and not option.required:
         kind = option.kind | None
-    limits = {"min": option.low, "max": option.high} if option.kind in (int, float) else {}
+    limits: Any = {"min": option.low, "max": option.high} if option.kind in (int, float) else {}
     typed = typer.Option(
         *(flags or [option.flag]),
         envvar=option.variable,

@@ -18,10 +18,9 @@ from memaudit.families.result import Crossing, FamilyMember, FamilyReport
 from memaudit.families.target import Target, check_target, make_target
 from memaudit.findings.judge_family import judge_family
 from memaudit.numerics.crossings import Span, crossing, height, trend
-from memaudit.numerics.perturbation.balls import BALLS
-from memaudit.numerics.perturbation.errors import NORMS
 from memaudit.options import LARGEST_SEED, LONGEST, SHORTEST
-from memaudit.probes.perturbing_inputs import perturbing_inputs
+from memaudit.stability.moves import perturbing_inputs
+from memaudit.stability.result import BALLS, NORMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

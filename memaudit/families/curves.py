@@ -13,12 +13,11 @@ from memaudit.errors import ArgumentError, SourceError
 from memaudit.families.members import Member, mode_values, unlike
 from memaudit.families.result import FamilyMember
 from memaudit.numerics.crossings import running_maximum
-from memaudit.numerics.perturbation.balls import size
-from memaudit.numerics.perturbation.errors import error_norm
-from memaudit.numerics.perturbation.search import Problem, ascent_errors, random_errors
 from memaudit.numerics.signals import seeded
 from memaudit.options import LARGEST_SEED
-from memaudit.probes.stability_trial import Trial
+from memaudit.stability.moves import error_norm, size
+from memaudit.stability.radius import Trial
+from memaudit.stability.search import Problem, ascent_errors, random_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

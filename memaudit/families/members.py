@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from memaudit.errors import ArgumentError, SourceError, clean
 from memaudit.opening import Opened, open_source
-from memaudit.probes.real_copies import real_copies
+from memaudit.subjects.copies import real_copies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

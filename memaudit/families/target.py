@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from memaudit.errors import ArgumentError, clean
 from memaudit.target import AbstractTarget
-from memaudit.targets.naming import known
-from memaudit.targets.naming import target as named
+from memaudit.targets import known
+from memaudit.targets import target as named
 
 if TYPE_CHECKING:
     import torch
@@ -52,7 +52,7 @@ def make_target(target: Any, *, inputs: int, outputs: int, pooled: bool) -> Targ
         )
     if isinstance(target, AbstractTarget) or known(target):
         return _known_target(named(target) if isinstance(target, str) else target, inputs, outputs)
-    from memaudit.loading.kernel_file import read_kernel
+    from memaudit.loading.numpy_file import read_kernel
     from memaudit.numerics.target_kernel import filtered, shaped_kernel
 
     kernel = shaped_kernel(read_kernel(Path(target).expanduser()), outputs, inputs)

@@ -1,4 +1,4 @@
-"""The only room that opens checkpoints; its names load on first use."""
+"""The only package that opens checkpoints; its names load on first use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WHERE = {
     "guard_torchvision": "memaudit.loading.torchvision_guard",
     "open_checkpoint": "memaudit.loading.checkpoint",
     "parse_source": "memaudit.loading.source",
-    "require_finite": "memaudit.loading.finite",
+    "require_finite": "memaudit.loading.filling",
     "require_same": "memaudit.loading.filling",
     "torchvision_state": "memaudit.loading.torchvision_guard",
 }
@@ -21,24 +21,12 @@ if TYPE_CHECKING:
     from memaudit.loading.checkpoint import Checkpoint as Checkpoint
     from memaudit.loading.checkpoint import open_checkpoint as open_checkpoint
     from memaudit.loading.filling import fill as fill
+    from memaudit.loading.filling import require_finite as require_finite
     from memaudit.loading.filling import require_same as require_same
-    from memaudit.loading.finite import require_finite as require_finite
     from memaudit.loading.source import Source as Source
     from memaudit.loading.source import parse_source as parse_source
     from memaudit.loading.torchvision_guard import guard_torchvision as guard_torchvision
     from memaudit.loading.torchvision_guard import torchvision_state as torchvision_state
-
-__all__ = [
-    "Checkpoint",
-    "Source",
-    "fill",
-    "guard_torchvision",
-    "open_checkpoint",
-    "parse_source",
-    "require_finite",
-    "require_same",
-    "torchvision_state",
-]
 
 
 def __getattr__(name: str) -> Any:
@@ -48,4 +36,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted(_WHERE)

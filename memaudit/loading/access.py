@@ -1,15 +1,20 @@
-"""What the user allows when a source is opened, and how much of it may be asked for."""
+"""What the user allows when a source is opened, and how much memory there is for it."""
 
 from __future__ import annotations
 
 import math
 import os
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from memaudit.errors import ArgumentError, clean
+from memaudit.errors import ArgumentError, SourceError, clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 #: A stage, what is done, and what there is to do.
 Progress = Callable[[str, int, int], None]
@@ -50,7 +55,7 @@ class Access:
         return otherwise if self.timeout is None else self.timeout
 
     def advance(self, stage: str, done: int, total: int) -> None:
-        """Tell whoever watches how far a stage is."""
+        """Report how far a stage is."""
         if self.progress is not None:
             self.progress(stage, done, total)
 
@@ -63,7 +68,7 @@ ACCESS = ("allow_pickle", "trust_remote_code", "offline", "timeout", *LIMITS)
 
 
 def access_from(options: dict[str, Any], *, progress: Progress | None = None) -> Access:
-    """The Access that keyword arguments ask for; what is not asked for keeps its safe default."""
+    """The Access that keyword arguments request; what is left out keeps its safe default."""
     flags = {name: _flag(name, options.get(name)) for name in ACCESS[:2]}
     limits = {name: _size(name, options[name]) for name in LIMITS if options.get(name) is not None}
     offline = _flag("offline", options.get("offline")) or offline_by_environment()
@@ -104,3 +109,83 @@ def _size(name: str, value: Any) -> int:
         hint = "give a positive whole number, or a size such as 64M"
         raise ArgumentError(f"{name} is {clean(value)!r}", hint=hint)
     return int(match[1]) << _UNITS[match[2].lower()]
+
+
+# -- How much memory this machine, or the container that it pretends to be, has to give.
+
+_AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+) kB$", re.MULTILINE)
+
+
+def available_memory(*, system: Path = Path("/")) -> int:
+    """Bytes that could be allocated without swapping; what is unknown is no limit."""
+    stated = _AVAILABLE.search(_text(system / "proc/meminfo"))
+    known = [int(stated[1]) << 10] if stated else [_physical()]
+    return min([*known, *_group_limits(system)])
+
+
+def _group_limits(system: Path) -> Iterator[int]:
+    """The limits of the control groups of this process, and of those around them."""
+    groups = system / "sys/fs/cgroup"
+    places = {groups, groups / "memory"}
+    for line in _text(system / "proc/self/cgroup").splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controllers not in ("", "memory"):
+            continue
+        own = (groups / controllers).joinpath(*path.strip("/").split("/"))
+        places |= {own, *(p for p in own.parents if p.is_relative_to(groups))}
+    for place in places:
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            text = _text(place / name).strip()
+            if text.isdecimal():  # "max" stands for none
+                yield int(text)
+
+
+def _physical() -> int:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # no such question on this system
+        return sys.maxsize
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
+
+
+# -- How many bytes of weights may be opened.
+
+_SIZE_UNITS = ("bytes", "KB", "MB", "GB", "TB")
+
+
+def require_room(size: int, access: Access, *, copies: int = 1, beside: int = 0) -> None:
+    """Raise E_LIMIT when a source's weights have more bytes than may be opened.
+
+    Unless the user says how many, it is the memory of this machine, shared between the `copies`
+    that are alive at once while the source is read, less the bytes that reading takes `beside`.
+    """
+    stated = access.limits.max_bytes
+    most = stated or max(available_memory() // copies - beside, 0)
+    if size <= most:
+        return
+    fits = "the limit is" if stated else "this machine has memory for"
+    raise SourceError(
+        "E_LIMIT",
+        f"the weights take {human_size(size)}, and {fits} {human_size(most)}",
+        hint=f"on a machine with enough memory, raise it with --set max_bytes={_option(size)}",
+        stage="open",
+    )
+
+
+def human_size(size: int) -> str:
+    """A number of bytes as people say it, in powers of 1024."""
+    unit = min((max(size, 1).bit_length() - 1) // 10, len(_SIZE_UNITS) - 1)
+    return f"{size / (1 << 10 * unit):.1f} {_SIZE_UNITS[unit]}" if unit else f"{size} bytes"
+
+
+def _option(size: int) -> str:
+    """The size rounded up, as the option takes it: 6G."""
+    unit = min((max(size, 1).bit_length() - 1) // 10, len(_SIZE_UNITS) - 1)
+    return f"{-(-size >> 10 * unit)}{('', 'K', 'M', 'G', 'T')[unit]}"

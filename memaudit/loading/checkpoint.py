@@ -2,26 +2,524 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+import re
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memaudit.errors import MemauditError, SourceError, clean
-from memaudit.loading.access import SAFE, Access
-from memaudit.loading.configs.config import CONFIG_NAME, Config, config_names, open_config
-from memaudit.loading.configs.config_budget import check_config
-from memaudit.loading.configs.hyper_parameters import with_hyper_parameters
-from memaudit.loading.disk.containment import open_within
-from memaudit.loading.disk.folder import INDEX, SHARD, choose_weight_file
-from memaudit.loading.disk.regular_file import kind_of, open_regular
-from memaudit.loading.disk.shards import join, joint_digest, read_shards
-from memaudit.loading.weight_file import WeightFile, read_weight_file
+import torch
+
+from memaudit.errors import MemauditError, SourceError, clean, listed
+from memaudit.faults import step
+from memaudit.loading.access import SAFE, Access, Limits, human_size, require_room
+from memaudit.loading.configs import (
+    CONFIG_NAME,
+    Config,
+    check_config,
+    config_names,
+    open_config,
+    with_hyper_parameters,
+)
+from memaudit.loading.files import (
+    INDEX,
+    SHARD,
+    Meter,
+    OnePass,
+    Stamp,
+    changed_while_read,
+    choose_weight_file,
+    kind_of,
+    open_regular,
+    open_within,
+    out_of_memory,
+    plain_name,
+    read_whole,
+    within,
+)
+from memaudit.loading.formats import (
+    HEAD,
+    SAFETENSORS_HINT,
+    BadJson,
+    TooManyPieces,
+    corrupt,
+    parse_object,
+    plain_values,
+    read_archive,
+    refusal,
+    sniff,
+    too_many,
+)
+from memaudit.loading.msgpack_file import read_msgpack
+from memaudit.loading.numpy_file import read_npz
+from memaudit.loading.safetensors_file import read_safetensors
+from memaudit.loading.torch_file import Unnamed, read_torch
 
 if TYPE_CHECKING:
-    import torch
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from memaudit.loading.container import Weights
-    from memaudit.loading.disk.stamp import Stamp
+    from memaudit.loading.files import RegularFile
+
+# -- The tensors that an audit accepts: strided, on the CPU, of a known dtype.
+
+_DTYPES = frozenset(
+    {
+        *("float64", "float32", "float16", "bfloat16"),
+        *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
+        *("complex128", "complex64", "complex32", "bool"),
+        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    }
+)
+#: A view may show more numbers than it stores (an expanded bias) up to this many bytes.
+LARGEST_VIEW = 1 << 24
+#: All tensors of a file together may show this much more than they store.
+MOST_OVERLAP = 4
+SMALL_OVERLAP = 1 << 28
+
+
+class OverlapCheck:
+    """Adds up what tensors claim and what they store, before any of them is copied.
+
+    Views may overlap, as tied weights do, but every one of them is copied sooner or later.
+    """
+
+    def __init__(self) -> None:
+        self._claimed = 0
+        self._stored: dict[int, int] = {}
+        self._held = 0
+
+    def add(self, tensor: torch.Tensor) -> None:
+        """Count a tensor; E_LIMIT when all together claim far more than they store."""
+        self._claimed += tensor.numel() * tensor.element_size()
+        storage = tensor.untyped_storage()
+        size = storage.nbytes()
+        self._held += size - self._stored.get(storage.data_ptr(), 0)
+        self._stored[storage.data_ptr()] = size
+        if self._claimed > MOST_OVERLAP * self._held + SMALL_OVERLAP:
+            raise SourceError(
+                "E_LIMIT",
+                f"the tensors claim {self._claimed} bytes together and store {self._held}",
+                hint="save plain dense tensors, e.g. with tensor.contiguous()",
+                stage="open",
+            )
+
+
+def plain_tensor(
+    name: str, value: torch.Tensor, overlap: OverlapCheck | None = None
+) -> torch.Tensor:
+    """The tensor without history and without attributes of its own, or a refusal.
+
+    A hostile parameter may carry an attribute called `numel`: until it is detached, methods
+    are called through the class (layout and its like are descriptors, which no attribute hides).
+    """
+    if value.layout is not torch.strided:
+        raise _refusal("E_UNSUPPORTED", name, f"is not strided ({value.layout})")
+    if value.is_nested:
+        raise _refusal("E_UNSUPPORTED", name, "is nested")
+    if value.is_quantized:
+        raise _refusal("E_UNSUPPORTED", name, "is quantized")
+    plain = torch.Tensor.detach(value)
+    if type(plain) is not torch.Tensor:
+        raise _refusal("E_UNSUPPORTED", name, f"is a {type(plain).__name__}")
+    if plain.device.type != "cpu":
+        raise _refusal("E_CORRUPT", name, f"holds no numbers (device {plain.device.type})")
+    dtype = str(plain.dtype).removeprefix("torch.")
+    if dtype not in _DTYPES:
+        raise _refusal("E_UNSUPPORTED", name, f"has the dtype {dtype}")
+    size = plain.numel() * plain.element_size()
+    if size > LARGEST_VIEW and size > plain.untyped_storage().nbytes():
+        raise _refusal("E_LIMIT", name, f"claims {size} bytes and stores fewer")
+    if overlap is not None:
+        overlap.add(plain)
+    return plain.resolve_conj().resolve_neg()
+
+
+def _refusal(code: str, name: str, fact: str) -> SourceError:
+    return SourceError(
+        code,
+        f"the tensor {clean(name)!r} {fact}",
+        hint="save plain dense tensors, e.g. tensor.to_dense().dequantize().contiguous()",
+        stage="open",
+    )
+
+
+# -- Where in a torch file the weights are: trainers wrap them in dictionaries of their own.
+
+#: What trainers call the model's weights, the surest name first.
+MODEL_NAMES = (
+    "model_state_dict",
+    "state_dict",
+    "model_state",
+    "model",
+    "net",
+    "network",
+    "module",
+    "model_weights",
+    "weights",
+    "params",
+)
+_AUXILIARY = re.compile(
+    r"optimi[sz]er|(^|_)(opt|optim|rng)(_|$)|sched|scaler|callback|criterion|^amp$|^loops$"
+)
+#: What trainers call the settings: arrays in them are no weights.
+_SETTINGS = re.compile(r"(datamodule_)?(hyper_?parameters|hparams)|config|cfg|args")
+_AVERAGED = re.compile(r"(^|_)(ema|swa|shadow)(_|$)")
+#: Deeper than any trainer nests; a dictionary that holds itself stops here.
+DEEPEST = 8
+MOST_TENSORS = Limits().max_tensors
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The flat weights, the dotted path of their dictionary, and what stood beside them."""
+
+    tensors: dict[str, torch.Tensor]
+    container: str
+    metadata: dict[str, str]
+    notes: tuple[str, ...]
+
+
+def find_weights(content: Any, *, max_tensors: int = MOST_TENSORS) -> Weights:
+    """The model's weights in what torch.save wrote.
+
+    Optimizer and scheduler states are never the model; averaged weights are only when nothing
+    else is there. Several modules side by side are taken together, under dotted names.
+    """
+    _require_model(content)
+    metadata: dict[str, str] = {}
+    notes: list[str] = []
+    path: list[str] = []
+    node: dict[Any, Any] = content
+    while len(path) < DEEPEST:
+        metadata.update(plain_values(_beside(node), prefix=path))
+        key = _inner(node, outermost=not path, notes=notes)
+        if key is None:
+            break
+        node = dict.__getitem__(node, key)
+        path.append(key)
+    overlap = OverlapCheck()
+    found = islice(_flatten(node, outermost=not path), max_tensors + 1)
+    tensors: dict[str, torch.Tensor] = {}
+    for name, value in found:
+        if name in tensors:
+            fact = f"two tensors in the file have the name {clean(name, limit=100)!r}"
+            hint = "save the model's own state dict, in which every name is unique"
+            raise corrupt(fact, hint=hint)
+        tensors[name] = plain_tensor(name, value, overlap)
+    if len(tensors) > max_tensors:
+        raise too_many(f"the file holds more than {max_tensors} tensors")
+    lists = [key for key, value in dict.items(node) if _is_list_of_tensors(value)]
+    if lists:
+        notes.append(f"lists of unnamed tensors were left out: {_shown_keys(lists)}")
+    return Weights(tensors, ".".join(path), metadata, tuple(notes))
+
+
+def is_auxiliary(key: str) -> bool:
+    """Whether a name means what trainers keep beside the model, such as an optimizer's state."""
+    return _AUXILIARY.search(key.lower()) is not None
+
+
+def _require_model(content: object) -> None:
+    if not isinstance(content, dict):
+        what = "a bare tensor" if isinstance(content, torch.Tensor) else type(content).__name__
+        raise _unsupported(f"the file holds {what}, not a dictionary of named tensors")
+    if set(dict.keys(content)) == {"state", "param_groups"}:
+        raise SourceError(
+            "E_WEIGHTS",
+            "the file holds an optimizer's state, not a model",
+            hint="give the model's own file",
+            stage="open",
+        )
+
+
+def _inner(node: dict[Any, Any], *, outermost: bool, notes: list[str]) -> str | None:
+    """The key of the dictionary to descend into, or None when the weights are here."""
+    inner = [k for k, v in dict.items(node) if _may_be_model(k) and _holds_tensors(v)]
+    loose = [k for k, v in dict.items(node) if isinstance(v, torch.Tensor)]
+    first = [k for k in inner if not _AVERAGED.search(k.lower())]
+    # Inside the model's own dictionary a layer may be called "net" or "ema": no choice there.
+    named = sorted((k for k in first if k in MODEL_NAMES), key=MODEL_NAMES.index)
+    if outermost and named:
+        beside = [k for k in inner if k != named[0]] + loose
+        if beside:
+            notes.append(f"the weights are {named[0]}; left out: {_shown_keys(beside)}")
+        return named[0]
+    if outermost and inner and not loose and not first:
+        notes.append(f"only averaged weights are there: {inner[0]} was opened")
+        return inner[0]
+    if outermost and len(first) < len(inner):
+        notes.append(f"left out: {_shown_keys([k for k in inner if k not in first])}")
+    if outermost and len(first) > 1:
+        notes.append(f"several modules were opened together: {_shown_keys(first)}")
+    candidates = first if outermost else inner
+    return candidates[0] if len(candidates) == 1 and not loose else None
+
+
+def _flatten(
+    node: dict[Any, Any], *, outermost: bool, prefix: str = "", depth: int = 0
+) -> Iterable[tuple[str, torch.Tensor]]:
+    if depth > DEEPEST:
+        raise _unsupported("the dictionaries in the file are nested too deeply")
+    for key, value in dict.items(node):
+        if isinstance(value, torch.Tensor):
+            if not isinstance(key, str):
+                raise _unsupported(f"tensors are named by {_kind(key)}, not by text")
+            yield prefix + key, value
+        elif _holds_tensors(value):
+            if not isinstance(key, str):
+                raise _unsupported(f"tensors are named by {_kind(key)}, not by text")
+            if outermost and (_AVERAGED.search(key.lower()) or not _may_be_model(key)):
+                continue
+            yield from _flatten(value, outermost=False, prefix=f"{prefix}{key}.", depth=depth + 1)
+
+
+def _kind(key: object) -> str:
+    """What a key is; one that torch files cannot say has left only that."""
+    return clean(key.kind, limit=100) if isinstance(key, Unnamed) else type(key).__name__
+
+
+def _beside(node: dict[Any, Any]) -> dict[str, Any]:
+    return {k: v for k, v in dict.items(node) if _is_name(k)}
+
+
+def _is_name(key: object) -> bool:
+    return isinstance(key, str) and not is_auxiliary(key)
+
+
+def _may_be_model(key: object) -> bool:
+    return isinstance(key, str) and _is_name(key) and not _SETTINGS.fullmatch(key.lower())
+
+
+def _holds_tensors(value: object) -> bool:
+    """Whether a dictionary holds a tensor at any depth; an optimizer's state does not count."""
+    seen: set[int] = set()
+    layer: list[object] = [value]
+    for _ in range(DEEPEST):
+        dicts = [
+            d for d in layer if isinstance(d, dict) and not dict.__contains__(d, "param_groups")
+        ]
+        fresh = {id(d): d for d in dicts if id(d) not in seen}
+        seen.update(fresh)
+        layer = [v for d in fresh.values() for v in dict.values(d)]
+        if any(isinstance(v, torch.Tensor) for v in layer):
+            return True
+    return False
+
+
+def _is_list_of_tensors(value: object) -> bool:
+    return isinstance(value, list | tuple) and any(isinstance(v, torch.Tensor) for v in value)
+
+
+def _shown_keys(names: Iterable[object]) -> str:
+    return listed(names, most=6, limit=100)
+
+
+def _unsupported(fact: str) -> SourceError:
+    return refusal("E_UNSUPPORTED", fact, hint=SAFETENSORS_HINT)
+
+
+# -- One weight file, whatever its format: read in one pass, checked, and stamped.
+
+#: Real names have at most a few hundred characters; longer ones would slow every message down.
+LONGEST_NAME = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class WeightFile:
+    """The format of a file by its bytes, the weights in it, and what the file was."""
+
+    format: str
+    weights: Weights
+    stamp: Stamp
+
+
+def read_weight_file(
+    file: RegularFile, access: Access, *, meter: Meter | None = None
+) -> WeightFile:
+    """Read a file that is open; errors name it."""
+    try:
+        return _read_any(file, access, meter or Meter(access, file.size))
+    except MemoryError:
+        raise out_of_memory().at(file.path) from None
+    except MemauditError as error:
+        raise error.at(file.path) from None
+
+
+def _read_any(file: RegularFile, access: Access, meter: Meter) -> WeightFile:
+    head = file.read(0, min(HEAD, file.size))
+    found = sniff(head, suffix=file.path.suffix.lower())
+    # A file of any other format is in memory twice, as bytes and as tensors.
+    require_room(file.size, access, copies=1 if found == "safetensors" else 2)
+    step("open.read")
+    if found == "safetensors":
+        tensors, header, digest = read_safetensors(file, access, meter)
+        weights = Weights(tensors, "", header.metadata, ())
+    else:
+        one_pass = OnePass(file, meter)
+        data = one_pass.rest()
+        digest = one_pass.finish()
+        found, weights = _parse(data, found, access)
+    step("open.parsed")
+    _require_names(weights)
+    return WeightFile(found, weights, Stamp.of(file, digest))
+
+
+def _parse(data: bytes, found: str, access: Access) -> tuple[str, Weights]:
+    if found == "zip":
+        found, members = read_archive(data, access)
+        if found == "npz":
+            tensors, metadata, notes = read_npz(data, members, allow_pickle=access.allow_pickle)
+            return found, Weights(tensors, "", metadata, tuple(notes))
+    if found == "msgpack":
+        tensors, metadata, notes = read_msgpack(data, access.limits, beside=is_auxiliary)
+        notes += ["msgpack has no checksums: a damaged number goes unnoticed"]
+        return found, Weights(tensors, "", metadata, tuple(notes))
+    content, notes = read_torch(data, access=access)
+    weights = find_weights(content, max_tensors=access.limits.max_tensors)
+    if found == "torch-legacy":
+        notes += ("the legacy torch format has no checksums: a damaged number goes unnoticed",)
+    return found, replace(weights, notes=(*weights.notes, *notes))
+
+
+def _require_names(weights: Weights) -> None:
+    if not weights.tensors:
+        raise SourceError(
+            "E_WEIGHTS", "the file holds no weights", hint="is this the right file?", stage="open"
+        )
+    longest = max(weights.tensors, key=len)
+    if len(longest) > LONGEST_NAME:
+        raise SourceError(
+            "E_LIMIT",
+            f"a tensor's name has {len(longest)} characters: {clean(longest[:200], limit=60)}",
+            hint="no model names its weights like that; look into the file",
+            stage="open",
+        )
+
+
+# -- Weights that are split over several files, and the index that says where each tensor is.
+
+_FORMATS = {".safetensors": ("safetensors",), ".bin": ("torch", "torch-legacy")}
+#: Commas of an entry in the index, with room for what else stands in it.
+_PIECES = 4
+_FETCH = "the download is not complete, or the index belongs to another model: fetch both again"
+
+
+def read_shards(folder: Path, index: str, access: Access) -> list[WeightFile]:
+    """Every shard that an index names, in the order of the names.
+
+    All of them lie in the folder, have one format, and hold exactly the tensors that the index
+    places in them.
+    """
+    suffix = next(s for s in _FORMATS if index.lower().endswith(s + INDEX))
+    try:
+        places = _read_index(folder, index, suffix, access)
+    except MemauditError as error:
+        raise error.at(folder / index) from None
+    sizes = {name: _size(folder, name) for name in sorted(places)}
+    require_room(sum(sizes.values()), access)
+    meter = Meter(access, sum(sizes.values()))
+    found: list[WeightFile] = []
+    for name, size in sizes.items():
+        with open_within(folder, name) as file:
+            if file.size != size:
+                raise changed_while_read().at(file.path)
+            shard = read_weight_file(file, access, meter=meter)
+        if shard.format not in _FORMATS[suffix]:
+            raise _unlike(f"the shard {clean(name)} has the format {shard.format}, not {suffix}")
+        _require_places(name, places[name], shard.weights.tensors)
+        found.append(shard)
+    return found
+
+
+def join(shards: Sequence[WeightFile]) -> Weights:
+    """The weights of all shards together; no two of them share a name."""
+    tensors, metadata = {}, {}
+    for shard in reversed(shards):  # where they differ, the first one counts
+        metadata |= shard.weights.metadata
+    for shard in shards:
+        tensors |= shard.weights.tensors
+    notes = dict.fromkeys(note for shard in shards for note in shard.weights.notes)
+    return Weights(tensors, shards[0].weights.container, metadata, tuple(notes))
+
+
+def joint_digest(stamps: Sequence[Stamp]) -> str:
+    """The SHA-256 of one file; of several, that of the lines `NAME SHA256`, sorted by name."""
+    if len(stamps) == 1:
+        return stamps[0].sha256
+    lines = sorted(f"{stamp.path.name} {stamp.sha256}\n" for stamp in stamps)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _read_index(folder: Path, index: str, suffix: str, access: Access) -> Mapping[str, set[str]]:
+    """Shard → names of its tensors."""
+    limits = access.limits
+    with open_within(folder, index) as file:
+        if file.size > limits.max_header:
+            raise refusal(
+                "E_LIMIT",
+                f"the index has {human_size(file.size)}, more than {human_size(limits.max_header)}",
+                hint="is this a model? if so, raise the limit with --set max_header=SIZE",
+            )
+        data = read_whole(file)
+    try:
+        found = parse_object(data, most_pieces=_PIECES * (limits.max_tensors + 1024))
+    except TooManyPieces:
+        raise too_many(f"the index names more than {limits.max_tensors} tensors") from None
+    except BadJson as error:
+        raise _damaged_index(f"the index {error}") from None
+    weight_map = found.get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise _damaged_index("the index has no weight_map")
+    if len(weight_map) > limits.max_tensors:
+        raise too_many(f"the index names more than {limits.max_tensors} tensors")
+    places: dict[str, set[str]] = {}
+    for tensor, shard in weight_map.items():
+        if not isinstance(shard, str):
+            raise _damaged_index(f"the index names no file for {clean(tensor[:1000], limit=120)!r}")
+        places.setdefault(shard, set()).add(tensor)
+    for shard in places:
+        if not plain_name(shard).lower().endswith(suffix):
+            raise _unlike(f"the index names {clean(shard)}, which is no {suffix} file")
+    return places
+
+
+def _size(folder: Path, name: str) -> int:
+    try:
+        return within(folder, name).stat().st_size
+    except OSError:
+        raise _missing(name) from None
+    except SourceError as error:
+        if error.code != "E_NOT_FOUND":
+            raise
+        raise _missing(name) from None
+
+
+def _require_places(shard: str, expected: Collection[str], found: Collection[str]) -> None:
+    missing, extra = sorted({*expected} - {*found}), sorted({*found} - {*expected})
+    if not missing and not extra:
+        return
+    parts = [f"{_shown_tensors(missing)} missing from it"] if missing else []
+    parts += [f"{_shown_tensors(extra)} not named for it"] if extra else []
+    raise _unlike(f"the shard {clean(shard)} does not hold what the index says: {'; '.join(parts)}")
+
+
+def _shown_tensors(names: Sequence[str]) -> str:
+    return f"{listed(names, most=4, limit=80)} {'is' if len(names) == 1 else 'are'}"
+
+
+def _missing(name: str) -> SourceError:
+    fact = f"the shard {clean(name)} is missing: the download is not complete"
+    return refusal("E_NOT_FOUND", fact, hint="fetch it again")
+
+
+def _unlike(fact: str) -> SourceError:
+    return refusal("E_WEIGHTS", fact, hint=_FETCH)
+
+
+def _damaged_index(fact: str) -> SourceError:
+    return corrupt(fact, hint="copy or download the index again")
+
 
 _SUFFIX_OF = {".safetensors": "safetensors", ".npz": "npz", ".msgpack": "msgpack"}
 #: What is wrong with a config that is left aside when the user names the weight file himself.

@@ -1,7 +1,8 @@
-"""Weights put into a module, and proof that they are the file's: no random model is audited."""
+"""Fills a module with weights, and proves that nothing is missing, left over or not finite."""
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +13,68 @@ from memaudit.errors import SourceError, clean
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Mapping
 
+# -- The fingerprint of weights in memory.
+
+
+def digest_tensors(tensors: Mapping[str, object]) -> str:
+    """SHA-256 over names, dtypes, shapes and bytes, in the order of the names."""
+    total = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        if not isinstance(tensor, torch.Tensor):
+            continue
+        head = f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|"
+        total.update(head.encode("utf-8", "surrogatepass"))
+        plain = tensor.detach().cpu().resolve_conj().resolve_neg()
+        total.update(plain.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return total.hexdigest()
+
+
+# -- Weights that are not numbers are named, never audited.
+
 _SHOWN = 5
+
+
+def require_finite(tensors: Mapping[str, torch.Tensor], *, source: object) -> None:
+    """Raise E_NONFINITE with counts per tensor unless every number is finite."""
+    bad = {
+        name: counts for name, tensor in tensors.items() if any(counts := _count_nonfinite(tensor))
+    }
+    if not bad:
+        return
+    nans, infinite = (sum(counts) for counts in zip(*bad.values(), strict=True))
+    subject = "1 tensor holds" if len(bad) == 1 else f"{len(bad)} tensors hold"
+    some = list(bad.items())[:_SHOWN]
+    shown = [f"{clean(name, limit=120)} ({_phrase(*counts)})" for name, counts in some]
+    more = f" and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
+    noun = "number" if infinite == 1 else "numbers"
+    raise SourceError(
+        "E_NONFINITE",
+        f"{subject} {_phrase(nans, infinite, noun=noun)}: {', '.join(shown)}{more}",
+        hint="the training diverged or the file is damaged; audit an earlier checkpoint",
+        source=source,
+        stage="open",
+    )
+
+
+def _count_nonfinite(tensor: torch.Tensor) -> tuple[int, int]:
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return 0, 0
+    # The 8-bit floats have no comparison of their own; float32 holds them exactly.
+    wide = tensor.float() if tensor.element_size() == 1 else tensor
+    if bool(torch.isfinite(wide).all()):
+        return 0, 0
+    nan = torch.isnan(wide)
+    return int(nan.sum()), int((torch.isinf(wide) & ~nan).sum())
+
+
+def _phrase(nans: int, infinite: int, *, noun: str = "") -> str:
+    parts = [f"{nans} NaN"] if nans else []
+    if infinite:
+        parts.append(f"{infinite} infinite {noun}".rstrip())
+    return (" and " if noun else ", ").join(parts)
+
+
 _HINT = "the weights and the model do not belong together; look at the config beside the weights"
 
 

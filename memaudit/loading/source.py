@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from memaudit.catalog import DEMOS
 from memaudit.errors import ArgumentError, MemauditError, SourceError, clean, nearest
 from memaudit.loading.access import SAFE, Access
-from memaudit.loading.disk.regular_file import NOT_FOUND_HINT
+from memaudit.loading.files import NOT_FOUND_HINT
 
 if TYPE_CHECKING:
     from memaudit.loading.checkpoint import Checkpoint
-    from memaudit.loading.hub.fetching import Fetched
+    from memaudit.loading.hub import Fetched
 
 HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*(@[\w][\w./-]*)?\Z", re.ASCII)
 REVISION = re.compile(r"[\w][\w./-]*\Z", re.ASCII)
@@ -42,7 +42,7 @@ class Source:
     @cached_property
     def fetched(self) -> Fetched:
         """The local copy of a hub repository, fetched once."""
-        from memaudit.loading.hub.fetching import fetch_repository
+        from memaudit.loading.hub import fetch_repository
 
         if self.kind != "hub":
             raise SourceError("E_UNSUPPORTED", "this is no hub id", source=self.text)
@@ -77,7 +77,7 @@ class Source:
             return error.at(self.text)
 
     def opened_from(self, other: Source) -> Source:
-        """Another source in which the files of this one lie: what changes there is told here."""
+        """Another source in which the files of this one lie: `changes` looks there, too."""
         vars(self).setdefault("_others", []).append(other)
         return other
 
@@ -94,19 +94,23 @@ def parse_source(source: Any, *, revision: str | None = None, access: Access = S
     return replace(found, revision=_one_revision(found, revision), access=access)
 
 
-def _one_revision(source: Source, asked: str | None) -> str | None:
+def _one_revision(source: Source, requested: str | None) -> str | None:
     """The revision of a hub repository, which may stand behind an @ or in an argument."""
     remote = source.kind in ("hub", "timm")
     stated = source.text.partition("@")[2] if remote else ""
-    if asked is not None and not remote:
+    if requested is not None and not remote:
         hint = "only hub repositories have revisions"
-        raise ArgumentError(f"revision {clean(asked)!r} was given for a {source.kind}", hint=hint)
-    if asked is not None and not REVISION.match(asked):
-        raise ArgumentError(f"{clean(asked)!r} is no revision", hint="a branch, a tag or a commit")
-    if stated and asked is not None and stated != asked:
-        fact = f"two revisions: {clean(stated)} behind the name and {clean(asked)}"
+        raise ArgumentError(
+            f"revision {clean(requested)!r} was given for a {source.kind}", hint=hint
+        )
+    if requested is not None and not REVISION.match(requested):
+        raise ArgumentError(
+            f"{clean(requested)!r} is no revision", hint="a branch, a tag or a commit"
+        )
+    if stated and requested is not None and stated != requested:
+        fact = f"two revisions: {clean(stated)} behind the name and {clean(requested)}"
         raise ArgumentError(fact, hint="give one of them")
-    return asked or stated or None
+    return requested or stated or None
 
 
 def _parsed(source: Any) -> Source:

@@ -69,27 +69,18 @@ class Memory(AbstractProbe):
     def measure(
         self, subject: AbstractSubject, setting: Setting, tools: Tools = NO_TOOLS
     ) -> MemoryResult:
-        from memaudit.memory.running import facts_of, token_curve_of
-        from memaudit.query_run import QueryRun
-        from memaudit.rig import Rig
+        from memaudit.memory.runner import batched, facts_of, run_queries
 
-        rig = subject if isinstance(subject, Rig) else Rig(subject)
+        subject = batched(subject)
         queries = [registry.build("queries", q) if isinstance(q, str) else q for q in self.queries]
-        assumed = tools.results.get("assumptions") or Assumptions().measure(rig, setting)
-        facts = facts_of(rig, assumed)
+        assumed = tools.results.get("assumptions") or Assumptions().measure(subject, setting)
+        facts = facts_of(subject, assumed)
         names = tuple(query.name for query in queries)
         found = MemoryResult(
             curves={}, requested=names, baseline=str(setting.baseline), facts=facts
         )
-        run = QueryRun(
-            rig, setting, facts, "", lambda _, done, of: tools.tick(done, of), found.layers
-        )
         try:
-            vectors = [q for q in queries if isinstance(q, AbstractQuery)]
-            if vectors:
-                run.measure_within(vectors, found.curves)
-            for query in (q for q in queries if isinstance(q, AbstractTokenQuery)):
-                found.curves[query.name] = token_curve_of(rig, query, setting, facts, tools)
+            run_queries(subject, queries, setting, facts, found, tools.tick)
         except (KeyboardInterrupt, MemauditError):
             if found.curves:
                 tools.keep(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
@@ -253,7 +253,9 @@ class MemoryResult(Result):
                 if q not in found and (name not in OF_A_KIND or curve.decay.kind in NO_KIND)
             )
             metric = metric.at(value, holder=query, unknown=(*gaps, *lost), beyond=beyond)
-            if beyond is None:  # another query may be below, where less far was looked
+            if (
+                value is not None and beyond is None
+            ):  # another query may be below, where less far was looked
                 short = [end for _, end in found.values() if end is not None and end < value]
                 metric = replace(metric, beyond=min(short, default=None))
             if name == "horizon" and (unseen := self._unseen(query)):
@@ -497,7 +499,7 @@ def _interval(decay: Decay) -> str | None:
     return None if pair is None else f"[{pair[0]:.4g}, {pair[1]:.4g}]"
 
 
-def _used(columns: tuple[Column, ...], rows: list[tuple[Cell, ...]]) -> Table:
+def _used(columns: tuple[Column, ...], rows: Sequence[tuple[Cell, ...]]) -> Table:
     """A table without the columns in which no row has anything."""
     used = [i for i in range(len(columns)) if any(row[i] not in (None, "") for row in rows)]
     return Table(tuple(columns[i] for i in used), tuple(tuple(r[i] for i in used) for r in rows))

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from memaudit.memory.curve import SIGNAL_OVER_FLOOR
 from memaudit.memory.result import Decay, Status
-from memaudit.numerics.decay import FEWEST_LAGS, classify
-from memaudit.numerics.envelope import SIGNAL_OVER_FLOOR, noise_floor
-from memaudit.numerics.lifetimes import half_life_of, horizon_of
+from memaudit.memory.verdict import FEWEST_LAGS, classify, half_life_of, horizon_of, noise_floor
 from memaudit.numerics.signals import lag_grid
 
 if TYPE_CHECKING:

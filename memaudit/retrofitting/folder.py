@@ -2,44 +2,60 @@
 
 from __future__ import annotations
 
+import copy
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from torch import Tensor, nn
 
 from memaudit.errors import ArgumentError, SourceError, clean
-from memaudit.loading.disk.containment import plain_name
-from memaudit.loading.retrofit_files import (
+from memaudit.loading.files import plain_name
+from memaudit.loading.saving import (
     RAW_NAME,
     RECORD_NAME,
+    WRITTEN_BY,
+    copy_companions,
     is_retrofit,
     no_retrofit,
+    read_raw_tensors,
+    read_record,
+    require_vacant,
+    staged,
     write_retrofit_files,
+    write_safetensors,
+    write_weights,
 )
-from memaudit.loading.writing.checkpoint_writing import WRITTEN_BY, write_weights
-from memaudit.loading.writing.companions import copy_companions
-from memaudit.loading.writing.safetensors_writing import write_safetensors
-from memaudit.loading.writing.staging import require_vacant, staged
-from memaudit.opening import Opened, open_source
-from memaudit.retrofitting.checking import require_plain
-from memaudit.retrofitting.file_side import FileSide, made_side
-from memaudit.retrofitting.form import weight_of
-from memaudit.retrofitting.form_text import bad_record
-from memaudit.retrofitting.model import modules_of, retrofit
-from memaudit.retrofitting.putting_back import entry_of, numbers_out
-from memaudit.retrofitting.raw_file import read_raw as load_raw
-from memaudit.retrofitting.raw_file import write_raw
-from memaudit.retrofitting.record import NEVER_RECORDED, Original, Record
-from memaudit.retrofitting.restoring import record_of, restore
-from memaudit.retrofitting.sites import find_sites, key_of
+from memaudit.opening import open_source
+from memaudit.retrofitting.finding import find_decays
+from memaudit.retrofitting.model import modules_of, owner_paths, require_plain, retrofit
+from memaudit.retrofitting.record import (
+    NEVER_RECORDED,
+    Original,
+    Record,
+    bad_record,
+    form_from_dict,
+    load_raw_tensors,
+    raw_entry,
+    raw_tensors,
+    write_raw,
+)
+from memaudit.retrofitting.record import read_raw as load_raw
+from memaudit.retrofitting.weights import DenseWeight, swap, weight_of
+from memaudit.stored_decay import DenseDecay, NoDecay
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from torch import nn
-
+    from memaudit.contracts import AbstractSubject
     from memaudit.loading.checkpoint import Checkpoint
+    from memaudit.reparam import AbstractReparam
     from memaudit.retrofitting.record import RawEntry
     from memaudit.retrofitting.result import Retrofit
-    from memaudit.retrofitting.sites import Site
+    from memaudit.stored_decay import DiagonalDecay
+
 
 __all__ = ["fold_folder", "load_raw", "retrofit_source", "save_retrofit"]
 
@@ -82,7 +98,15 @@ def retrofit_source(
     given = dict(constants or {})
     done = retrofit(opened.subject, reparam, project=project, layers=layers, radius=radius, **given)
     if not done.layers:
-        raise _nothing(done)
+        reasons = "; ".join(f"{one.layer}: {one.reason}" for one in done.refused[:3])
+        more = f"; and {len(done.refused) - 3} more" if len(done.refused) > 3 else ""
+        reach = any("out of reach" in one.reason for one in done.refused)
+        raise SourceError(
+            "E_UNSUPPORTED",
+            f"no layer could be retrofitted: {clean(reasons, limit=800)}{more}",
+            hint="try another --reparam, or --project" if reach else "scan it to see what it does",
+            stage="retrofit",
+        )
     sides, entries = _written_sides(done, sites, where.checkpoint)
     record = Record(
         reparam=done.reparam,
@@ -90,11 +114,18 @@ def retrofit_source(
         refused=done.refused,
         source=where.text,
         adapter=opened.subject.identity.adapter,
-        options=_own(options),
+        options={name: value for name, value in options.items() if name not in NEVER_RECORDED},
         original=_original(where.checkpoint),
     )
+    checkpoint = where.checkpoint
+    tensors = {**checkpoint.tensors, **{side.key: side.folded() for side in sides}}
+    raw = {}
+    for side in sides:
+        raw |= raw_tensors(side.owner, side.name, side.key)
     with staged(out) as folder:
-        _write(folder, where.checkpoint, sides, record)
+        write_safetensors(folder / PLAIN, tensors, metadata={**WRITTEN_BY, **checkpoint.metadata})
+        write_retrofit_files(folder, record.to_dict(), raw)
+        copy_companions(checkpoint, folder)
     return done
 
 
@@ -107,9 +138,12 @@ def fold_folder(folder: str | Path, out: str | Path, **options: Any) -> tuple[st
     if not is_retrofit(folder):
         raise no_retrofit(folder)
     require_vacant(out)
-    record = record_of(folder)
-    opened, sides = _restored(folder, record, options)
-    checkpoint = _checkpoint(opened)
+    record = Record.from_dict(read_record(folder))
+    given = {"adapter": record.adapter, **record.options, **options}
+    opened = open_source(folder, restored=False, **given)
+    assert opened.source is not None
+    checkpoint = opened.source.checkpoint
+    sides = restore(opened.subject, checkpoint, folder, record)
     tensors = dict(checkpoint.tensors)
     tensors |= {side.key: side.folded().to(tensors[side.key].dtype) for side in sides}
     original = record.original
@@ -136,16 +170,6 @@ def save_retrofit(model: nn.Module, folder: str | Path) -> None:
         write_safetensors(made / PLAIN, tensors, metadata=WRITTEN_BY)
 
 
-def _write(folder: Path, checkpoint: Checkpoint, sides: list[FileSide], record: Record) -> None:
-    tensors = {**checkpoint.tensors, **{side.key: side.folded() for side in sides}}
-    raw = {}
-    for side in sides:
-        raw |= numbers_out(side.owner, side.name, side.key)
-    write_safetensors(folder / PLAIN, tensors, metadata={**WRITTEN_BY, **checkpoint.metadata})
-    write_retrofit_files(folder, record.to_dict(), raw)
-    copy_companions(checkpoint, folder)
-
-
 def _written_sides(
     done: Retrofit, sites: Sequence[Site], checkpoint: Checkpoint
 ) -> tuple[list[FileSide], list[RawEntry]]:
@@ -157,32 +181,22 @@ def _written_sides(
         site = by_name[layer.weight]
         key = key_of(site, checkpoint.tensors)
         if any(side.key == key for side in sides):
-            raise _twice(key)
+            raise ArgumentError(
+                f"two layers have the one weight {clean(key)}",
+                hint="retrofit one of them with --layer",
+            )
         inner, stored = weight_of(site.decay.owner, site.decay.name), checkpoint.tensors[key]
         if layer.moved:
             stored = inner.anchor.detach().cpu().to(stored.dtype)
         side = made_side(site, key, inner.form, stored, checkpoint.tensors)
         named = {"weight": layer.weight, "layer": layer.layer, "cell": layer.cell}
         sides.append(side)
-        entries.append(entry_of(side.owner, side.name, key, **named))
+        entries.append(raw_entry(side.owner, side.name, key, **named))
     return sides, entries
 
 
-def _restored(
-    folder: Path, record: Record, options: dict[str, Any]
-) -> tuple[Opened, list[FileSide]]:
-    said = {"adapter": record.adapter, **record.options, **options}
-    opened = open_source(folder, restored=False, **said)
-    return opened, restore(opened.subject, _checkpoint(opened), folder, record)
-
-
-def _checkpoint(opened: Opened) -> Checkpoint:
-    assert opened.source is not None
-    return opened.source.checkpoint
-
-
 def _place(folder: Path, name: str) -> Path:
-    """Where the weights are written: a plain name, as strangers may have written it."""
+    """Where the weights are written: a plain name, whoever wrote the record."""
     path = folder / plain_name(name)
     if path.exists() or name in (RAW_NAME, RECORD_NAME):
         raise bad_record(f"wants the weights to be called {clean(name, limit=120)}")
@@ -199,24 +213,277 @@ def _original(checkpoint: Checkpoint) -> Original:
     )
 
 
-def _own(options: dict[str, Any]) -> dict[str, Any]:
-    """The adapter's own options, which are needed to open the folder again."""
-    return {name: value for name, value in options.items() if name not in NEVER_RECORDED}
+def recorded(
+    folder: Path, adapter: str | None, own: dict[str, Any]
+) -> tuple[Record, str | None, dict[str, Any]]:
+    """The record, with the adapter and the options to open the folder with.
+
+    They are those of the retrofit where the caller does not ask for others.
+    """
+    record = Record.from_dict(read_record(folder))
+    if adapter not in (None, record.adapter):
+        return record, adapter, own
+    return record, record.adapter, {**record.options, **own}
 
 
-def _nothing(done: Retrofit) -> SourceError:
-    told = "; ".join(f"{one.layer}: {one.reason}" for one in done.refused[:3])
-    reach = any("out of reach" in one.reason for one in done.refused)
-    more = f"; and {len(done.refused) - 3} more" if len(done.refused) > 3 else ""
+def restore(
+    subject: AbstractSubject, checkpoint: Checkpoint, folder: Path, record: Record
+) -> list[FileSide]:
+    """Put the weights of an opened subject behind their forms; the same in the file's dtype."""
+    raw = read_raw_tensors(folder)
+    sites = find_sites(modules_of(subject))
+    sides: list[FileSide] = []
+    for entry in record.entries:
+        key = _key(entry.key, checkpoint.tensors)
+        site = site_of(key, entry.weight, checkpoint.tensors[key], sites)
+        sites = [one for one in sites if one is not site]
+        side = read_side(site, entry, raw, checkpoint.tensors, key)
+        put_behind(site, entry, raw, side)
+        sides.append(side)
+    note = f"recurrent weights behind the form {clean(record.reparam)}: {len(sides)}"
+    notes = (*subject.identity.notes, note)
+    subject.identity = replace(subject.identity, notes=notes)
+    return sides
+
+
+def _key(key: str, tensors: Mapping[str, Tensor]) -> str:
+    """The key, or the one that a library which saves under other names made of it."""
+    if key in tensors:
+        return key
+    ends = {name: common_end(name, key) for name in tensors}
+    most = max(ends.values(), default=0)
+    found = [name for name, end in ends.items() if end == most]
+    if most < 1 or len(found) != 1:
+        raise SourceError(
+            "E_WEIGHTS",
+            f"{RAW_NAME} is about {clean(key)}, which is not among the weights",
+            hint="one of the two files was changed alone; write the folder again",
+            stage="open",
+        )
+    return found[0]
+
+
+#: Roundings by which another machine may fold the same raw weights differently.
+ROUNDINGS, FEW_ROUNDINGS = 64.0, 4.0
+#: Products of larger weights overflow.
+LARGEST = 1e30
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileSide:
+    """A weight of the file behind its form: `owner` holds it under `name`."""
+
+    key: str
+    owner: nn.Module
+    name: str
+
+    def folded(self) -> Tensor:
+        """The stored weight."""
+        with torch.no_grad():
+            return getattr(self.owner, self.name).detach().clone()
+
+    def is_untouched(self) -> bool:
+        """Whether no weight around a matrix moved that decides what the matrix is."""
+        weight = weight_of(self.owner, self.name)
+        return torch.equal(weight.matrix_of(weight.anchor), weight.witness)
+
+
+def made_side(
+    site: Site, key: str, form: AbstractReparam, stored: Tensor, tensors: Mapping[str, Tensor]
+) -> FileSide:
+    """The file's weight put behind a form that was fitted already."""
+    owner = _owner(site, key, stored, tensors)
+    weight = swap(replace(site.decay, owner=owner), form)
+    if not all(bool(torch.isfinite(start).all()) for start in weight.starts()):
+        raise SourceError(
+            "E_UNSUPPORTED",
+            f"{clean(key)} has modes that {form.name} does not reach in {stored.dtype}, the dtype "
+            "of the file",
+            hint="save the checkpoint in float32 first",
+            stage="retrofit",
+        )
+    return FileSide(key, owner, site.decay.name)
+
+
+def read_side(
+    site: Site, entry: RawEntry, raw: Mapping[str, Tensor], tensors: Mapping[str, Tensor], key: str
+) -> FileSide:
+    """The file's weight behind the form, with the raw weights that were written beside it."""
+    stored = tensors[key]
+    anchor = _anchor(entry, raw, stored)
+    owner = _owner(site, key, anchor, tensors)
+    swap(replace(site.decay, owner=owner), form_from_dict(entry.form))
+    load_raw_tensors(owner, site.decay.name, entry, raw)
+    side = FileSide(key, owner, site.decay.name)
+    _require_agreement(side, stored)
+    return side
+
+
+def put_behind(site: Site, entry: RawEntry, raw: Mapping[str, Tensor], side: FileSide) -> None:
+    """The same in the model that is audited, in its dtype."""
+    owner, name = site.decay.owner, site.decay.name
+    with torch.no_grad():
+        plain = owner.get_parameter(name)
+        plain.copy_(_anchor(entry, raw, site.value))
+    swap(site.decay, form_from_dict(entry.form))
+    load_raw_tensors(owner, name, entry, raw)
+    weight = weight_of(owner, name)
+    if isinstance(weight, DenseWeight) and side.is_untouched():
+        # Computed from the same weights in another dtype, it is not the same to the last bit.
+        weight.witness = weight.matrix_of(weight.anchor).detach()
+
+
+def _anchor(entry: RawEntry, raw: Mapping[str, Tensor], stored: Tensor) -> Tensor:
+    """What the weight began with: a matrix that was trained may have parallel eigenvectors."""
+    found = raw.get(f"{entry.key}.anchor")
+    if found is None:
+        raise _disagreement(entry.key, "has no anchor")
+    if not found.is_complex() and stored.is_complex() and found.shape[-1:] == (2,):
+        found = torch.view_as_complex(found.double().contiguous())
+    # Finite in the dtype that it is to have: a cast may overflow.
+    anchor = found.to(stored.dtype)
+    if anchor.shape != stored.shape or not bool(torch.isfinite(anchor).all()):
+        raise _disagreement(entry.key, "has an anchor that is not like it")
+    if not bool((anchor.abs() <= LARGEST).all()):
+        raise _disagreement(entry.key, "has an anchor of numbers that no weight has")
+    return anchor
+
+
+def _owner(site: Site, key: str, stored: Tensor, tensors: Mapping[str, Tensor]) -> nn.Module:
+    """A module with the weight of the file, and of a matrix with those that stand around it."""
+    name = site.decay.name
+    if site.spare is None:
+        owner = nn.Module()
+        owner.register_parameter(name, nn.Parameter(stored.detach().clone()))
+        return owner
+    owner, before = site.spare, key.removesuffix(name)
+    for own, parameter in owner.named_parameters(recurse=False):
+        there = stored if own == name else tensors.get(before + own)
+        fits = there is not None and there.shape == parameter.shape
+        given = there if there is not None and fits else parameter.detach().to(stored.dtype)
+        parameter.data = given.detach().clone()
+    return owner
+
+
+def _require_agreement(side: FileSide, stored: Tensor) -> None:
+    """Refuse a file whose weight is not what the raw ones make."""
+    folded, wide = side.folded(), torch.float64
+    if folded.is_complex():
+        wide = torch.complex128
+    weight = weight_of(side.owner, side.name)
+    worst = max(torch.finfo(t.dtype).eps for t in (stored, *weight.starts()))
+    most = ROUNDINGS if isinstance(weight, DenseWeight) else FEW_ROUNDINGS
+    basis = [getattr(weight, name, None) for name in ("basis", "inverse_basis")]
+    spread = 1.0
+    for matrix in basis:
+        spread *= 1.0 if matrix is None else float(torch.linalg.matrix_norm(matrix.double()))
+    off = (folded.to(wide) - stored.to(wide)).abs().amax()
+    size = torch.maximum(stored.to(wide).abs().amax(), folded.to(wide).abs().amax())
+    if not float(off) <= most * worst * max(1.0, spread) * float(size):
+        raise _disagreement(side.key, f"is off by {float(off):.2g} from what its raw weights make")
+
+
+def _disagreement(key: str, fact: str) -> SourceError:
     return SourceError(
+        "E_CORRUPT",
+        f"the model's weights and {RAW_NAME} do not agree: {clean(key, limit=200)} {fact}",
+        hint="one of the two files was changed alone; write the folder again",
+        stage="open",
+    )
+
+
+_T = TypeVar("_T")
+#: Between the parts of a name; flax counts its layers behind a low line.
+_BETWEEN = re.compile(r"[./]|_(?=\d+(?:[./]|\Z))")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Site:
+    """A weight of a model that can stand behind a form, before it does.
+
+    `name` is its plain name in the model, `value` what it was. `spare` is a plain copy of the
+    owner of a matrix, whose other weights may be needed; None for a diagonal.
+    """
+
+    name: str
+    decay: DiagonalDecay | DenseDecay
+    value: Tensor
+    spare: nn.Module | None
+
+
+def find_sites(modules: Mapping[str, nn.Module]) -> list[Site]:
+    """All of them, in the order of the model."""
+    paths = owner_paths(modules)
+    sites: list[Site] = []
+    for decay in find_decays(modules):
+        if not isinstance(decay, NoDecay):
+            name = ".".join(filter(None, (paths.get(decay.owner, ""), decay.name)))
+            value = decay.owner.get_parameter(decay.name).detach().clone()
+            spare = copy.deepcopy(decay.owner) if isinstance(decay, DenseDecay) else None
+            sites.append(Site(name, decay, value, spare))
+    return sites
+
+
+def key_of(site: Site, tensors: Mapping[str, Tensor]) -> str:
+    """The tensor that the weight was made of: the same numbers, shape and last name."""
+    alike = [key for key, tensor in tensors.items() if _is_made_of(site, key, tensor)]
+    best = _nearest(alike, lambda key: common_end(key, site.name))
+    if len(best) == 1:
+        return best[0]
+    if not best:
+        fact = f"no tensor of the checkpoint is the weight {clean(site.name)} as it is"
+    else:
+        names = " and ".join(clean(key, limit=100) for key in best[:2])
+        fact = f"the weight {clean(site.name)} may be {names} of the checkpoint: they are equal"
+    raise SourceError(
         "E_UNSUPPORTED",
-        f"no layer could be retrofitted: {clean(told, limit=800)}{more}",
-        hint="try another --reparam, or --project" if reach else "scan it to see what it does",
+        f"{fact}, so a retrofit cannot be written",
+        hint="retrofit the model in Python: memaudit.retrofit(model)",
         stage="retrofit",
     )
 
 
-def _twice(key: str) -> ArgumentError:
-    return ArgumentError(
-        f"two layers have the one weight {clean(key)}", hint="retrofit one of them with --layer"
+def site_of(key: str, weight: str, tensor: Tensor, sites: Sequence[Site]) -> Site:
+    """The weight that was made of a tensor, which was called `weight` in another model once."""
+    alike = [site for site in sites if _is_made_of(site, key, tensor)]
+    best = _nearest(alike, lambda site: (common_end(site.name, weight), common_end(site.name, key)))
+    if len(best) == 1:
+        return best[0]
+    fact = "is no recurrent weight" if not best else "is more than one recurrent weight"
+    raise SourceError(
+        "E_WEIGHTS",
+        f"the retrofitted tensor {clean(key)} {fact} of the model that the folder holds",
+        hint="open it with the adapter and the options of the retrofit, or write it again",
+        stage="open",
     )
+
+
+def parts_of(name: str) -> tuple[str, ...]:
+    """The parts of a name, whatever stands between them."""
+    return tuple(_BETWEEN.split(name))
+
+
+def common_end(one: str, other: str) -> int:
+    """How many parts at their ends two names have in common."""
+    count = 0
+    for a, b in zip(reversed(parts_of(one)), reversed(parts_of(other)), strict=False):
+        if a != b:
+            break
+        count += 1
+    return count
+
+
+def _is_made_of(site: Site, key: str, tensor: Tensor) -> bool:
+    value = site.value
+    if parts_of(key)[-1] != parts_of(site.name)[-1] or tensor.shape != value.shape:
+        return False
+    if tensor.is_complex() != value.is_complex():
+        return False
+    return torch.equal(tensor.to(value.dtype), value.cpu())
+
+
+def _nearest(found: Iterable[_T], nearness: Callable[[_T], Any]) -> list[_T]:
+    """Those of the greatest nearness."""
+    ranked = [(nearness(one), one) for one in found]
+    most = max((rank for rank, _ in ranked), default=None)
+    return [one for rank, one in ranked if rank == most]

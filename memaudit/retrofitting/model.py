@@ -1,32 +1,35 @@
-"""A model put into a stable form, and put back: `memaudit.retrofit` and `memaudit.fold`."""
+"""A model put into a stable form, and put back: memaudit.retrofit and memaudit.fold."""
 
 from __future__ import annotations
 
+import gc
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from memaudit.contracts import AbstractSubject
-from memaudit.errors import ArgumentError
-from memaudit.retrofitting.answers import Answers
-from memaudit.retrofitting.checking import (
-    nothing_recurrent,
-    require_no_optimizer,
-    require_plain,
-)
+from memaudit.contracts import AbstractPerturbable, AbstractSubject, Setting
+from memaudit.errors import ArgumentError, MemauditError, SourceError, clean
+from memaudit.numerics.signals import seeded
+from memaudit.opening import load
+from memaudit.perturbable import plain_name
 from memaudit.retrofitting.finding import choose, find_decays
-from memaudit.retrofitting.plain_state import retrofitted_names
 from memaudit.retrofitting.planning import Order, Plan, check_order, make_plan
-from memaudit.retrofitting.radii import SMALL
 from memaudit.retrofitting.result import RefusedLayer, Retrofit, RetrofittedLayer
-from memaudit.retrofitting.swapping import swap, unswap
+from memaudit.retrofitting.weights import retrofitted_weights, swap, unswap
+from memaudit.stability.radius import Effort, GroupSearch, make_trial
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torch import Tensor
+
     from memaudit.reparam import AbstractReparam
-    from memaudit.retrofitting.form import RetrofittedWeight
+    from memaudit.retrofitting.weights import RetrofittedWeight
+    from memaudit.stability.radius import Trial
     from memaudit.stability.result import Radius
 
 
@@ -60,16 +63,47 @@ def retrofit(
     plans = [make_plan(decay, order) for decay in choose(decays, patterns)]
     kept = [plan for plan in plans if isinstance(plan, Plan)]
     require_no_optimizer(plan.decay.owner.get_parameter(plan.decay.name) for plan in kept)
-    answers = Answers(model, measured=_measures(radius, modules), patient=radius is True)
-    before = [answers.radius(_name(modules, plan)) for plan in kept]
-    done = [_done(plan, answers, modules) for plan in kept]
-    after = [answers.radius(layer.weight) for layer in done]
-    named = zip(done, before, after, strict=True)
+    if radius is None:
+        numbers = sum(p.numel() for module in modules.values() for p in module.parameters())
+        measured = numbers <= SMALL
+    else:
+        measured = radius
+    paths = owner_paths(modules)
+    names = [".".join(filter(None, (paths.get(p.decay.owner, ""), p.decay.name))) for p in kept]
+    answers = Answers(model, measured=measured, patient=radius is True)
+    before = [answers.radius(name) for name in names]
+    weights = [_swapped(plan) for plan in kept]
+    difference = answers.difference() if kept else None
+    after = [answers.radius(name) for name in names]
+    done: list[RetrofittedLayer] = []
+    for plan, name, weight, first, last in zip(kept, names, weights, before, after, strict=True):
+        measured_radius = last or first
+        done.append(
+            RetrofittedLayer(
+                layer=plan.decay.layer,
+                cell=plan.decay.cell,
+                weight=name,
+                old=plan.old,
+                new=weight.told,
+                time=plan.form.time,
+                modes=plan.modes,
+                constants=weight.constants(),
+                difference=difference,
+                rounding=_rounding(weight),
+                radius_before=None if first is None else first.value,
+                radius_after=None if last is None else last.value,
+                radius_criterion="" if measured_radius is None else measured_radius.criterion,
+                moved=plan.moved,
+                farthest=plan.farthest,
+                condition=plan.condition,
+                note=plan.decay.note,
+            )
+        )
     return Retrofit(
         reparam=reparam if isinstance(reparam, str) else reparam.name,
-        layers=tuple(_with_radii(*one) for one in named),
+        layers=tuple(done),
         refused=tuple(plan for plan in plans if isinstance(plan, RefusedLayer)),
-        difference=answers.difference() if done else None,
+        difference=difference,
         notes=answers.notes,
     )
 
@@ -81,10 +115,9 @@ def fold(model: nn.Module | AbstractSubject) -> tuple[str, ...]:
     """
     found: list[str] = []
     for part, module in modules_of(model).items():
-        for path, owner in list(module.named_modules()):
-            for name in retrofitted_names(owner):
-                unswap(owner, name)
-                found.append(".".join(filter(None, (part, path, name))))
+        for key, (owner, name) in retrofitted_weights(module).items():
+            unswap(owner, name)
+            found.append(f"{part}.{key}" if part else key)
     if not found:
         raise ArgumentError(
             "nothing in the model is retrofitted", hint="memaudit.retrofit(model) comes first"
@@ -109,60 +142,268 @@ def modules_of(model: Any) -> dict[str, nn.Module]:
     )
 
 
-def _measures(radius: bool | None, modules: Mapping[str, nn.Module]) -> bool:
-    numbers = sum(p.numel() for m in modules.values() for p in m.parameters())
-    return numbers <= SMALL if radius is None else radius
+def owner_paths(modules: Mapping[str, nn.Module]) -> dict[nn.Module, str]:
+    """The path of every module inside the live modules of a model."""
+    found: dict[nn.Module, str] = {}
+    for part, module in modules.items():
+        for path, inner in module.named_modules():
+            found.setdefault(inner, ".".join(filter(None, (part, path))))
+    return found
 
 
-def _done(plan: Plan, answers: Answers, modules: Mapping[str, nn.Module]) -> RetrofittedLayer:
-    """One weight behind its form."""
-    decay = plan.decay
-    name = _name(modules, plan)
+def _swapped(plan: Plan) -> RetrofittedWeight:
+    """One weight behind its form, with its modes inside."""
     if plan.inside is not None:
         with torch.no_grad():
-            decay.owner.get_parameter(decay.name).copy_(plan.inside)
-    weight = swap(decay, plan.form)
-    return RetrofittedLayer(
-        layer=decay.layer,
-        cell=decay.cell,
-        weight=name,
-        old=plan.old,
-        new=weight.told,
-        time=plan.form.time,
-        modes=plan.modes,
-        constants=weight.constants(),
-        difference=answers.difference(),
-        rounding=rounding_of(weight),
-        moved=plan.moved,
-        farthest=plan.farthest,
-        condition=plan.condition,
-        note=decay.note,
-    )
+            plan.decay.owner.get_parameter(plan.decay.name).copy_(plan.inside)
+    return swap(plan.decay, plan.form)
 
 
-def rounding_of(weight: RetrofittedWeight) -> float:
+def _rounding(weight: RetrofittedWeight) -> float:
     """How far the stored weight is from what the form makes, over its largest number."""
     with torch.no_grad():
         off = (weight.made(*weight.starts()) - weight.anchor).abs().amax()
         return float(off / weight.anchor.abs().amax().clamp_min(torch.finfo(off.dtype).tiny))
 
 
-def _name(modules: Mapping[str, nn.Module], plan: Plan) -> str:
-    """The plain name of the weight in the model."""
-    for part, module in modules.items():
-        for path, inner in module.named_modules():
-            if inner is plan.decay.owner:
-                return ".".join(filter(None, (part, path, plan.decay.name)))
-    return plan.decay.name
+#: What quantising libraries put on a model of transformers, and on parameters.
+QUANTISED = ("quantization_method", "is_quantized", "is_loaded_in_8bit", "is_loaded_in_4bit")
 
 
-def _with_radii(
-    layer: RetrofittedLayer, before: Radius | None, after: Radius | None
-) -> RetrofittedLayer:
-    told = after or before
-    return replace(
-        layer,
-        radius_before=None if before is None else before.value,
-        radius_after=None if after is None else after.value,
-        radius_criterion="" if told is None else told.criterion,
+def require_plain(modules: Iterable[nn.Module]) -> None:
+    """Refuse a second retrofit, and quantised weights."""
+    for module in modules:
+        done = next(iter(retrofitted_weights(module)), None)
+        if done is not None:
+            path = done.rpartition(".")[0]
+            raise ArgumentError(
+                f"{clean(path or type(module).__name__)} is retrofitted already",
+                hint="memaudit.fold(model) first",
+            )
+        told = _quantised(module)
+        if told:
+            raise SourceError(
+                "E_UNSUPPORTED",
+                f"the model is quantised ({clean(told)}): its weights cannot be trained in "
+                "another form",
+                hint="retrofit the model before it is quantised, and quantise what was folded",
+                stage="retrofit",
+            )
+
+
+def require_no_optimizer(weights: Iterable[torch.Tensor]) -> None:
+    """Refuse weights that an optimizer holds: it would go on training those of before."""
+    asked = {id(weight) for weight in weights}
+    for optimizer in _optimizers():
+        held = (p for group in optimizer.param_groups for p in group.get("params", ()))
+        if any(id(p) in asked for p in held):
+            raise ArgumentError(
+                f"the optimizer {clean(type(optimizer).__name__)} was built before the retrofit "
+                "and would train weights that the model no longer has",
+                hint="retrofit first, then build the optimizer",
+            )
+
+
+def nothing_recurrent(module: nn.Module) -> SourceError:
+    """The refusal of a model without recurrent layers."""
+    return SourceError(
+        "E_UNSUPPORTED",
+        f"nothing recurrent was found in {clean(type(module).__name__)}: there is no mode to put "
+        "into another form",
+        hint="memaudit scan shows which layers a model has",
+        stage="retrofit",
     )
+
+
+def _optimizers() -> list[torch.optim.Optimizer]:
+    # By type alone: asking foreign objects for their class may run code of theirs.
+    return [o for o in gc.get_objects() if issubclass(type(o), torch.optim.Optimizer)]
+
+
+def _quantised(module: nn.Module) -> str:
+    for name in QUANTISED:
+        value: Any = getattr(module, name, None)
+        if value:
+            return name if value is True else str(value)
+    for path, part in module.named_modules():
+        library = type(part).__module__
+        if library.startswith(("bitsandbytes", "torch.ao.nn.quantized", "torch.nn.quantized")):
+            return f"{path}: {type(part).__name__}"
+    whole = (n for n, p in module.named_parameters() if not _is_real(p))
+    return next((f"{name} holds whole numbers" for name in whole), "")
+
+
+def _is_real(weight: torch.Tensor) -> bool:
+    return weight.is_floating_point() or weight.is_complex()
+
+
+#: Rows and steps of the inputs.
+ROWS, STEPS = 2, 32
+
+
+class Answers:
+    """The answers of a model, or of each of its parts, to a few random inputs."""
+
+    def __init__(self, model: Any, *, measured: bool, patient: bool) -> None:
+        self._model = model
+        self._measured, self._patient = measured, patient
+        self.notes: tuple[str, ...] = ()
+        self._before = self._now()
+
+    def difference(self) -> float | None:
+        """The largest change since the beginning, over the largest answer; None without one."""
+        now = self._now()
+        if now is None or self._before is None:
+            return None
+        pairs = [(self._before[part], answer) for part, answer in now.items()]
+        sizes = [float((after - before).abs().amax()) for before, after in pairs]
+        scale = max(float(before.abs().amax()) for before, _ in pairs)
+        return max(sizes) / scale if scale > 0.0 else max(sizes)
+
+    def radius(self, weight: str) -> Radius | None:
+        """The radius of the weights behind a name; None where it is not measured."""
+        if not self._measured or self._before is None:
+            return None
+        try:
+            for part, subject in _parts(self._opened()).items():
+                if part and not weight.startswith(f"{part}."):
+                    continue
+                inside = weight.removeprefix(f"{part}.") if part else weight
+                found = tolerance_radius(subject, inside, patient=self._patient)
+                if found is not None:
+                    return found
+        except MemauditError as error:
+            self._measured = False
+            self._note(f"E(beta) was not measured: {error.fact}; {error.hint}")
+        return None
+
+    def _opened(self) -> AbstractSubject:
+        return self._model if isinstance(self._model, AbstractSubject) else load(self._model)
+
+    def _now(self) -> Mapping[str, Tensor] | None:
+        try:
+            parts = _parts(self._opened())
+            return {name: part.respond(_inputs(part)).double() for name, part in parts.items()}
+        except MemauditError as error:
+            self._note(
+                f"the model could not be run by itself, so no answers were compared: {error.fact}"
+            )
+            return None
+
+    def _note(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes = (*self.notes, note)
+
+
+def _parts(subject: AbstractSubject) -> Mapping[str, AbstractSubject]:
+    return {"": subject} if subject.input_size is not None else subject.parts()
+
+
+def _inputs(subject: AbstractSubject) -> Tensor:
+    steps = STEPS if subject.longest is None else min(STEPS, subject.longest)
+    drawn = torch.randn(ROWS, steps, subject.input_size or 1, generator=seeded(0))
+    return drawn.to(subject.device, subject.dtype)
+
+
+#: Models of more numbers than these are not measured unless it is asked for.
+SMALL = 2_000_000
+#: From the smallest beta of StableSSM on, two to a decade.
+EFFORT = Effort(
+    betas=tuple(1e-3 * 10 ** (k / 2) for k in range(7)),
+    draws=8,
+    starts=1,
+    steps=4,
+    seeds=(0,),
+    tol=1.0,
+    atol=0.1,
+)
+RADIUS_STEPS = 64
+#: Seconds that two copies may take; a search needs some hundred.
+QUICK = 0.05
+
+
+class TooSlowError(SourceError):
+    """Copies of the model run one after the other, and nobody asked to wait for them."""
+
+
+def tolerance_radius(
+    subject: AbstractSubject, weight: str, *, patient: bool = True
+) -> Radius | None:
+    """How far the weights behind a name may move until the answers change by a tenth.
+
+    `weight` is the plain name in the module. None where the model has no such weights to move.
+    """
+    copies = subject.perturbable()
+    names = () if copies is None else _behind(copies, weight)
+    if copies is None or not names:
+        return None
+    trial = make_trial(subject, Setting(), norm="sobolev", steps=RADIUS_STEPS, target=None)
+    only = {name: trial.copies.weights[name] for name in names if name in trial.copies.weights}
+    if not only:
+        return None
+    alone = _Only(trial.copies, tuple(only))
+    together = _together(alone, trial)
+    start = time.perf_counter()
+    _together(alone, trial)  # the first time something may be made that the second time is there
+    slow = time.perf_counter() - start > QUICK
+    if (slow or not together) and not patient:
+        raise TooSlowError(
+            "E_UNSUPPORTED",
+            f"copies of this model {'take long' if together else 'run one after the other'}",
+            hint="radius=True, or --radius, waits for them",
+            stage="retrofit",
+        )
+    effort = EFFORT if together else replace(EFFORT, steps=0)
+    search = GroupSearch(replace(trial, copies=alone), "all", "max-abs", effort, lambda *_: None)
+    return search.curve().tolerance_radius
+
+
+def _together(alone: _Only, trial: Trial) -> bool:
+    """Whether many copies are evaluated at once; told by a trial of two."""
+    name = alone.names[0]
+    weight = alone.weights[name]
+    with torch.no_grad():
+        trial.error({name: weight.expand(2, *weight.shape)})
+    return getattr(alone.copies, "execution", "") != "one after the other"
+
+
+def _behind(copies: AbstractPerturbable, weight: str) -> tuple[str, ...]:
+    """The movable weights of that plain name; a subject may leave out the first parts of it."""
+    names = {name: plain_name(name) for name in copies.weights}
+    parts = weight.split(".")
+    for cut in range(len(parts)):
+        end = ".".join(parts[cut:])
+        found = tuple(n for n, plain in names.items() if plain == end)
+        # A subject may have the module of its source inside of one of its own.
+        found = found or tuple(n for n, plain in names.items() if plain.endswith(f".{end}"))
+        if found:
+            return found
+    return ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Only(AbstractPerturbable):
+    """A model of which only some weights move."""
+
+    copies: AbstractPerturbable
+    names: Sequence[str]
+
+    @property
+    def weights(self) -> Mapping[str, torch.Tensor]:  # type: ignore[override]
+        return {name: self.copies.weights[name] for name in self.names}
+
+    @property
+    def roles(self) -> Mapping[str, object]:  # type: ignore[override]
+        return {name: self.copies.roles[name] for name in self.names}
+
+    @property
+    def differentiable(self) -> bool:  # type: ignore[override]
+        return self.copies.differentiable
+
+    def respond(self, inputs: torch.Tensor, moved: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        return self.copies.respond(inputs, moved)
+
+    def respond_fan(
+        self, inputs: torch.Tensor, directions: Mapping[str, torch.Tensor], sizes: torch.Tensor
+    ) -> torch.Tensor:
+        return self.copies.respond_fan(inputs, directions, sizes)

@@ -12,16 +12,21 @@ from torch import Tensor
 from memaudit import registry
 from memaudit.errors import ArgumentError, clean
 from memaudit.reparam import AbstractReparam
-from memaudit.retrofitting.dense import WORST_CONDITION, EigenForm, eigen_form
-from memaudit.retrofitting.diagonal import numbers_of, with_numbers
-from memaudit.retrofitting.form import reached
-from memaudit.retrofitting.reaching import decays, nearest_reached
+from memaudit.reparams import Stepped
 from memaudit.retrofitting.result import RefusedLayer
-from memaudit.retrofitting.stepped import Stepped
+from memaudit.retrofitting.weights import (
+    WORST_CONDITION,
+    EigenForm,
+    eigen_form,
+    numbers_of,
+    reached,
+    with_numbers,
+)
 from memaudit.stored_decay import DenseDecay, DiagonalDecay
 
 if TYPE_CHECKING:
     from memaudit.stored_decay import StoredDecay
+
 
 _SHOWN = 3
 
@@ -165,3 +170,28 @@ def check_order(order: Order) -> None:
         fact = f"neither retrofit nor the form {clean(order.reparam)} has {clean(unknown[0])!r}"
         raise ArgumentError(fact, hint=f"the form has: {', '.join(sorted(known)) or 'nothing'}")
     registry.build("reparams", order.reparam, time=next(iter(kind.times)), **order.constants)
+
+
+#: What is moved inside ends this far from the boundary: the distance at which scan warns.
+MARGIN = 1e-4
+#: Candidates among which the nearest is chosen, and the fastest of them.
+_COUNT, _FASTEST = 20001, 1e4
+
+
+def decays(lam: Tensor, time: str) -> Tensor:
+    """Which modes are stable."""
+    return lam < 0.0 if time == "continuous" else lam.abs() < 1.0
+
+
+def nearest_reached(form: AbstractReparam, lam: Tensor) -> Tensor:
+    """For every eigenvalue the nearest that the form reaches, clear of the boundary."""
+    if form.time == "continuous":
+        low, high = torch.log10(torch.tensor([MARGIN, _FASTEST], dtype=torch.float64)).tolist()
+        known = -torch.logspace(high, low, _COUNT, dtype=torch.float64)
+    else:
+        known = torch.linspace(MARGIN - 1.0, 1.0 - MARGIN, _COUNT, dtype=torch.float64)
+    known = known[form.contains(known)]
+    asked = lam.double().contiguous()
+    place = torch.searchsorted(known, asked).clamp(1, len(known) - 1)
+    below, above = known[place - 1], known[place]
+    return torch.where(asked - below <= above - asked, below, above).to(lam.dtype)

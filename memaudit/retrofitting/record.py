@@ -1,15 +1,38 @@
-"""What retrofit_config.json says: which weights stand behind which forms, and where from."""
+"""What is stored of a retrofit: the record in JSON, and raw weights out of a module and back."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+import math
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from memaudit.errors import SourceError, clean
+import torch
+from torch import Tensor
+
+from memaudit import registry
+from memaudit.errors import ArgumentError, SourceError, clean
 from memaudit.loading.access import ACCESS
-from memaudit.retrofitting.form_text import bad_record, number_read, number_said
+from memaudit.loading.saving import (
+    RAW_NAME,
+    RECORD_NAME,
+    is_retrofit,
+    read_raw_tensors,
+    read_record,
+    write_retrofit_files,
+)
+from memaudit.reparam import TIMES, AbstractReparam
+from memaudit.reparams import Stepped
 from memaudit.retrofitting.result import RefusedLayer
+from memaudit.retrofitting.weights import BEHIND, DenseWeight, retrofitted_weights, weight_of
 from memaudit.stored_decay import PARTS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import nn
+
+    from memaudit.retrofitting.weights import RetrofittedWeight
 
 #: What no folder may ask for: access to files and code, and how a model is opened.
 NEVER_RECORDED = frozenset(
@@ -19,6 +42,7 @@ SCHEMA = 1
 KINDS = ("diagonal", "dense")
 #: What the original was written as.
 FORMATS = ("safetensors", "torch", "torch-legacy", "npz", "msgpack")
+FORM_KEYS = {"name", "time", "constants", "inner"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +50,8 @@ class RawEntry:
     """One retrofitted weight of a checkpoint.
 
     `key` is its name in the checkpoint, `weight` that in the model that was retrofitted. `form`
-    and `law` are in the words of `form_text`; of a matrix there is no law. `limits` are those of
-    the raw numbers.
+    and `law` are forms as `form_to_dict` writes them; of a matrix there is no law. `limits` are
+    those of the raw numbers.
     """
 
     key: str
@@ -42,16 +66,25 @@ class RawEntry:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, without the key."""
-        return {
-            "weight": self.weight,
-            "layer": self.layer,
-            "cell": self.cell,
-            "kind": self.kind,
-            "form": self.form,
-            "law": self.law,
-            "part": self.part,
-            "limits": [number_said(value) for value in self.limits],
-        }
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "key"}
+        return {**values, "limits": [_json_number(value) for value in self.limits]}
+
+    @classmethod
+    def from_dict(cls, key: str, data: Any) -> RawEntry:
+        """The entry that JSON of unknown origin describes, or a refusal."""
+        if not isinstance(data, dict):
+            raise bad_record(f"says nothing of {clean(key, limit=120)!r}")
+        words = {name: _typed(str, data, name) for name in ("weight", "layer", "cell")}
+        kind, part = _typed(str, data, "kind"), _typed(str, data, "part")
+        law, limits = data.get("law"), _typed(list, data, "limits")
+        known = kind in KINDS and part in PARTS and len(limits) == 2
+        if not known or not isinstance(law, dict | None):
+            raise bad_record(f"describes {clean(key, limit=120)!r} by what is no form")
+        low, high = map(_number, limits)
+        if not low <= high:
+            raise bad_record(f"holds {clean(key, limit=120)!r} inside of limits that are none")
+        form = _typed(dict, data, "form")
+        return cls(key, kind=kind, part=part, form=form, law=law, limits=(low, high), **words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +113,6 @@ class Record:
         """Plain values for JSON, the schema first."""
         from memaudit import __version__
 
-        first = self.original
         return {
             "schema": SCHEMA,
             "memaudit": __version__,
@@ -88,79 +120,304 @@ class Record:
             "source": self.source,
             "adapter": self.adapter,
             "options": self.options,
-            "original": {
-                "file": first.file,
-                "format": first.format,
-                "container": first.container,
-                "sha256": first.sha256,
-            },
+            "original": asdict(self.original),
             "weights": {entry.key: entry.to_dict() for entry in self.entries},
-            "refused": [
-                {"layer": one.layer, "cell": one.cell, "reason": one.reason} for one in self.refused
-            ],
+            "refused": [asdict(one) for one in self.refused],
         }
 
     @classmethod
-    def from_dict(cls, said: dict[str, Any]) -> Record:
-        """The record that plain values of a stranger spell, or a refusal."""
-        if said.get("schema") != SCHEMA or type(said.get("schema")) is not int:
+    def from_dict(cls, data: dict[str, Any]) -> Record:
+        """The record that JSON of unknown origin describes, or a refusal."""
+        if data.get("schema") != SCHEMA or type(data.get("schema")) is not int:
             raise SourceError(
                 "E_UNSUPPORTED",
-                f"the retrofit has schema {clean(said.get('schema'), limit=60)}, this memaudit "
+                f"the retrofit has schema {clean(data.get('schema'), limit=60)}, this memaudit "
                 f"reads schema {SCHEMA}",
                 hint="write the folder again with this version",
                 stage="open",
             )
-        weights = _a(dict, said, "weights")
+        weights = _typed(dict, data, "weights")
         if not weights:
             raise bad_record("names no weights")
-        first = {k: _a(str, _a(dict, said, "original"), k) for k in Original.__dataclass_fields__}
-        if first["format"] not in FORMATS:
-            raise bad_record(f"has an unknown format {clean(first['format'], limit=60)!r}")
-        adapter = said.get("adapter")
+        first = _typed(dict, data, "original")
+        original = Original(**{f.name: _typed(str, first, f.name) for f in fields(Original)})
+        if original.format not in FORMATS:
+            raise bad_record(f"has an unknown format {clean(original.format, limit=60)!r}")
+        # What a source may do is for the user alone to say.
+        options = _typed(dict, data, "options")
+        odd = [name for name in options if name in NEVER_RECORDED]
+        if odd:
+            raise bad_record(f"sets the option {clean(odd[0], limit=60)!r}, which is the user's")
+        refused = _typed(list, data, "refused")
+        if not all(isinstance(one, dict) for one in refused):
+            raise bad_record("has a refused layer that is none")
         return cls(
-            reparam=_a(str, said, "reparam"),
-            entries=tuple(_entry(key, value) for key, value in weights.items()),
-            refused=tuple(_refused(one) for one in _a(list, said, "refused")),
-            source=_a(str, said, "source"),
-            adapter=None if adapter is None else _a(str, said, "adapter"),
-            options=_options(said),
-            original=Original(**first),
+            reparam=_typed(str, data, "reparam"),
+            entries=tuple(RawEntry.from_dict(key, value) for key, value in weights.items()),
+            refused=tuple(
+                RefusedLayer(**{f.name: _typed(str, one, f.name) for f in fields(RefusedLayer)})
+                for one in refused
+            ),
+            source=_typed(str, data, "source"),
+            adapter=None if data.get("adapter") is None else _typed(str, data, "adapter"),
+            options=options,
+            original=original,
         )
 
 
-def _options(said: Any) -> dict[str, Any]:
-    """The adapter's own options; what a source may do is for the user alone to say."""
-    found = _a(dict, said, "options")
-    odd = [name for name in found if name in NEVER_RECORDED]
-    if odd:
-        raise bad_record(f"sets the option {clean(odd[0], limit=60)!r}, which is the user's")
-    return found
+def form_to_dict(form: AbstractReparam) -> dict[str, Any]:
+    """A form as plain values: its name, its time and its constants; infinity is a word."""
+    given = {f.name: getattr(form, f.name) for f in fields(form) if f.name != "time"}
+    constants = {n: _json_number(v) for n, v in given.items() if isinstance(v, bool | int | float)}
+    data: dict[str, Any] = {"name": form.name, "time": form.time, "constants": constants}
+    inner = given.get("inner")
+    if isinstance(inner, AbstractReparam):
+        data["inner"] = form_to_dict(inner)
+    return data
 
 
-def _entry(key: str, said: Any) -> RawEntry:
-    if not isinstance(said, dict):
-        raise bad_record(f"says nothing of {clean(key, limit=120)!r}")
-    words = {name: _a(str, said, name) for name in ("weight", "layer", "cell", "kind", "part")}
-    law, limits = said.get("law"), _a(list, said, "limits")
-    odd = words["kind"] not in KINDS or words["part"] not in PARTS or len(limits) != 2
-    if odd or (law is not None and not isinstance(law, dict)):
-        raise bad_record(f"describes {clean(key, limit=120)!r} by what is no form")
-    low, high = map(number_read, limits)
-    if not low <= high:
-        raise bad_record(f"holds {clean(key, limit=120)!r} inside of limits that are none")
-    return RawEntry(key=key, form=_a(dict, said, "form"), law=law, limits=(low, high), **words)
+def form_from_dict(data: Any) -> AbstractReparam:
+    """The form that plain values describe, by the registry and nothing else."""
+    if not isinstance(data, dict) or not set(data) <= FORM_KEYS:
+        raise bad_record("has a form that is none")
+    name, time, constants = data.get("name"), data.get("time"), data.get("constants", {})
+    if not isinstance(name, str) or time not in TIMES or not isinstance(constants, dict):
+        raise bad_record("has a form that is none")
+    constants = {key: _number(value) for key, value in constants.items()}
+    if name == Stepped.name and "inner" in data:
+        inner = form_from_dict(data["inner"])
+        if inner.time != "continuous" or isinstance(inner, Stepped):
+            raise bad_record("steps a form that has no continuous time")
+        return Stepped(inner=inner)
+    if name not in registry.available("reparams"):
+        raise SourceError(
+            "E_UNSUPPORTED",
+            f"the form {clean(name, limit=60)!r} is not known here: the plugin that brings it is "
+            "not installed",
+            hint="install it; memaudit list reparams shows what there is",
+            stage="open",
+        )
+    kind = registry.load(registry.find("reparams", name))
+    known = set(getattr(kind, "__dataclass_fields__", ())) - {"time"}
+    odd = [one for one in constants if one not in known]
+    if odd or time not in getattr(kind, "times", ()):
+        what = f"a constant {clean(odd[0], limit=60)!r}" if odd else f"{time} time"
+        raise bad_record(f"gives the form {name} {what}, which it does not have")
+    try:
+        return registry.build("reparams", name, time=time, **constants)
+    except ArgumentError as error:
+        raise bad_record(f"gives the form {name} what it does not take: {error.fact}") from None
 
 
-def _refused(said: Any) -> RefusedLayer:
-    if not isinstance(said, dict):
-        raise bad_record("has a refused layer that is none")
-    return RefusedLayer(_a(str, said, "layer"), _a(str, said, "cell"), _a(str, said, "reason"))
+def bad_record(fact: str) -> SourceError:
+    """The refusal of a retrofit_config.json that memaudit did not write."""
+    return SourceError(
+        "E_CONFIG", f"{RECORD_NAME} {fact}", hint="write the folder again", stage="open"
+    )
 
 
-def _a(kind: type, said: dict[str, Any], name: str) -> Any:
-    """An entry of that type."""
-    value = said.get(name)
+def _json_number(value: float) -> float | str:
+    """JSON has no infinity."""
+    return value if math.isfinite(value) else str(float(value))
+
+
+def _number(data: Any) -> float:
+    if isinstance(data, int | float):
+        return data
+    if data in ("inf", "-inf"):
+        return float(data)
+    raise bad_record(f"has {clean(data, limit=60)!r} in the place of a number")
+
+
+def _typed(kind: type, data: dict[str, Any], name: str) -> Any:
+    value = data.get(name)
     if not isinstance(value, kind):
         raise bad_record(f"has no {name!r}, or one that is no {kind.__name__}")
     return value
+
+
+def raw_tensors(owner: nn.Module, name: str, key: str) -> dict[str, Tensor]:
+    """`KEY.raw0`, … are the raw weights as they are, the others what they began with."""
+    weight = weight_of(owner, name)
+    found = {f"{key}.raw{k}": raw for k, raw in enumerate(_raws(owner, name, weight))}
+    found |= {f"{key}.{buffer}": value for buffer, value in weight.named_buffers()}
+    return {name: value.detach().cpu().clone() for name, value in found.items()}
+
+
+def raw_entry(
+    owner: nn.Module, name: str, key: str, *, weight: str, layer: str, cell: str
+) -> RawEntry:
+    """The entry of a retrofitted weight."""
+    inner = weight_of(owner, name)
+    return RawEntry(
+        key, weight=weight, layer=layer, cell=cell, limits=inner.limits, **_described(inner)
+    )
+
+
+def load_raw_tensors(
+    owner: nn.Module, name: str, entry: RawEntry, tensors: Mapping[str, Tensor]
+) -> None:
+    """Put the raw weights of a file, to the last bit, into a weight of the same form."""
+    weight = weight_of(owner, name)
+    for what, here in _described(weight).items():
+        there = getattr(entry, what)
+        if there != here:
+            raise SourceError(
+                "E_WEIGHTS",
+                f"the raw weights of {clean(entry.key)} have another {what} than the model: "
+                f"{clean(there, limit=150)}, not {clean(here, limit=150)}",
+                hint="retrofit the model with the same form, or open the folder with memaudit.load",
+                stage="open",
+            )
+    raws = _raws(owner, name, weight)
+    given = [_like(tensors, entry.key, f"raw{k}", raw) for k, raw in enumerate(raws)]
+    kept = {n: _like(tensors, entry.key, n, value) for n, value in weight.named_buffers()}
+    if not _fits(weight, given, kept):
+        raise _damaged(entry.key, "the shapes are not those of the weight")
+    with torch.no_grad():
+        for raw, value in zip(raws, given, strict=True):
+            # An optimizer may hold the parameter: it stays the same object.
+            raw.data = value
+        for buffer, value in kept.items():
+            setattr(weight, buffer, value)
+    weight.limits = entry.limits
+
+
+def _described(weight: Any) -> dict[str, Any]:
+    """What must be the same of two weights that exchange raw ones."""
+    dense = isinstance(weight, DenseWeight)
+    return {
+        "kind": "dense" if dense else "diagonal",
+        "form": form_to_dict(weight.form),
+        "law": None if dense else form_to_dict(weight.law),
+        "part": "all" if dense else weight.part,
+    }
+
+
+def _raws(owner: nn.Module, name: str, weight: RetrofittedWeight) -> list[nn.Parameter]:
+    behind = owner.get_submodule(f"{BEHIND}.{name}")
+    return [behind.get_parameter(f"original{k}") for k in range(weight.count)]
+
+
+def _like(tensors: Mapping[str, Tensor], key: str, end: str, now: Tensor) -> Tensor:
+    """One tensor of the file, in the dtype and on the device of the tensor that it replaces."""
+    found = tensors.get(f"{key}.{end}")
+    if found is None:
+        raise _damaged(key, f"{end} is missing")
+    if not found.is_complex() and now.is_complex():  # complex128 is written in pairs
+        if found.ndim == 0 or found.shape[-1] != 2 or found.dtype is not torch.float64:
+            raise _damaged(key, f"{end} holds no complex numbers")
+        found = torch.view_as_complex(found.contiguous())
+    if found.is_complex() != now.is_complex() or not (
+        found.is_complex() or found.is_floating_point()
+    ):
+        raise _damaged(key, f"{end} has the dtype {found.dtype}")
+    value = found.detach().to(now.device, now.dtype, copy=True)
+    if not bool(torch.isfinite(value).all()):
+        raise _damaged(key, f"{end} holds numbers that are not finite in {now.dtype}")
+    return value
+
+
+def _fits(weight: RetrofittedWeight, raw: list[Tensor], kept: dict[str, Tensor]) -> bool:
+    """Whether the shapes are those of such a weight; a matrix may have other pairs by now."""
+    if any(value.shape != kept[f"start{k}"].shape for k, value in enumerate(raw)):
+        return False
+    if kept["anchor"].shape != weight.anchor.shape:
+        return False
+    if not isinstance(weight, DenseWeight):
+        return kept["start0"].shape == weight.start0.shape
+    signs, pairs, size = kept["signs"], kept["start1"].numel(), len(weight.basis)
+    squares = ("basis", "inverse_basis", "witness", "start2")
+    return (
+        signs.ndim == 1
+        and bool((signs.abs() == 1.0).all())
+        and signs.numel() + 2 * pairs == size
+        and kept["start0"].shape == (signs.numel() + pairs,)
+        and kept["start3"].shape == weight.start3.shape
+        and all(tuple(kept[name].shape) == (size, size) for name in squares)
+    )
+
+
+def _damaged(key: str, fact: str) -> SourceError:
+    return SourceError(
+        "E_CORRUPT",
+        f"{RAW_NAME} does not fit {clean(key, limit=200)}: {fact}",
+        hint="write the folder again",
+        stage="open",
+    )
+
+
+def raw_state(model: nn.Module) -> dict[str, Any]:
+    """The raw weights of a model under the plain keys of its state dict, and their record."""
+    tensors: dict[str, Tensor] = {}
+    entries: list[RawEntry] = []
+    for key, (owner, name) in retrofitted_weights(model).items():
+        tensors |= raw_tensors(owner, name, key)
+        cell = type(owner).__name__.removeprefix("Parametrized")
+        layer = key.rpartition(".")[0] or cell
+        entries.append(raw_entry(owner, name, key, weight=key, layer=layer, cell=cell))
+    if not entries:
+        raise ArgumentError(
+            "nothing in the model is retrofitted", hint="memaudit.retrofit(model) comes first"
+        )
+    form = entries[0].form
+    record = Record(reparam=form.get("inner", form)["name"], entries=tuple(entries))
+    return {"record": record.to_dict(), "raw": tensors}
+
+
+def load_raw_state(model: nn.Module, state: dict[str, Any]) -> None:
+    """Put raw weights into a model that stands behind the same forms, exactly.
+
+    Its parameters stay the same objects, so that an optimizer that was built already goes on
+    training them.
+    """
+    here = retrofitted_weights(model)
+    there = {entry.key: entry for entry in Record.from_dict(state["record"]).entries}
+    alone = sorted(set(here) ^ set(there))
+    if alone:
+        places = ("the model", "the checkpoint")
+        one, other = places if alone[0] in here else places[::-1]
+        raise SourceError(
+            "E_WEIGHTS",
+            f"{clean(alone[0])} is retrofitted in {one}, but not in {other}",
+            hint="retrofit the model as it was when the checkpoint was written",
+            stage="open",
+        )
+    for key, (owner, name) in here.items():
+        load_raw_tensors(owner, name, there[key], state["raw"])
+
+
+def write_raw(model: nn.Module, folder: str | Path) -> None:
+    """Write retrofit.safetensors and retrofit_config.json beside the model's saved state dict."""
+    state = raw_state(model)
+    write_retrofit_files(Path(folder), state["record"], state["raw"])
+
+
+def read_raw(model: nn.Module, folder: str | Path) -> bool:
+    """Put the raw weights of a folder into a retrofitted model; False without any."""
+    folder = Path(folder)
+    if not is_retrofit(folder):
+        return False
+    try:
+        load_raw_state(model, {"record": read_record(folder), "raw": read_raw_tensors(folder)})
+    except SourceError as error:
+        raise error.at(folder) from None
+    return True
+
+
+class RawWeights:
+    """The raw weights of a model for whoever checkpoints objects by their state dicts.
+
+    `accelerator.register_for_checkpointing(RawWeights(model))` makes `load_state` exact.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+
+    def state_dict(self) -> dict[str, Any]:
+        """The raw weights, as they are."""
+        return raw_state(self._model)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Put them back, after the plain ones were."""
+        load_raw_state(self._model, state)

@@ -1,4 +1,4 @@
-"""The eigenvalues of every recurrent layer's step, what follows from them, and what to say of it."""
+"""The eigenvalues of every recurrent layer's step, and what follows from them."""
 
 from __future__ import annotations
 
@@ -288,7 +288,8 @@ class SpectrumResult(Result):
             x=Axis("Re"),
             y=Axis("Im"),
             series=tuple(
-                Points(clean(s.place), s.eigenvalues.real, s.eigenvalues.imag) for s in self.layers
+                Points(clean(s.place), np.real(s.eigenvalues), np.imag(s.eigenvalues))
+                for s in self.layers
             ),
             marks=(Mark("boundary", radius=1.0), Mark("slowest mode", radius=abs(1.0 - worst))),
             caption="Solid: the unit circle, the boundary. Dashed: the slowest mode.",

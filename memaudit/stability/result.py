@@ -1,15 +1,43 @@
-"""How much the answers of a model change when its weights move."""
+"""How much the answers of a model change when its weights move, and what to say of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
+from memaudit.errors import clean
 from memaudit.records import Record, Unbounded, UnboundedFloats
-from memaudit.report import Result
+from memaudit.report import Metric, Result
+from memaudit.sections import Axis, Cell, Column, Figure, Line, Mark, Section, Table
+
+#: How the size of a move is measured: by its operator norm, its Euclidean one, its largest entry.
+BALLS = ("spectral", "frobenius", "max-abs")
+#: How errors are measured: the norm of the papers, the same without the derivative, the sum over
+#: time, the mean square.
+NORMS = ("sobolev", "sup", "l1", "mse")
+#: The criteria of a radius, and the word for what ends there.
+BOUNDARY = "no mode reaches the boundary"
+SIZE = "the error stays below the size of the answers"
+UNTIL = {BOUNDARY: "boundary", SIZE: "error"}
+#: E(beta) stands in the table at so many betas, from small to large.
+SHOWN_BETAS = 3
+#: Errors so many times the size of the answers are not drawn: the rest would be squeezed.
+ABOVE = 100.0
+#: Of a host so many parts are drawn, those nearest to the edge.
+MOST_FIGURES = 8
+#: The axes of E(beta); number formats are points on the same ones.
+AXES = Axis("size of the move, beta", log=True), Axis("error E(beta)", log=True)
+
+RADIUS = Metric("radius", better="more", help="how far the weights may move")
+GROUP_RADIUS = Metric("radius/*", better="more", help="how far the weights of a group may move")
+RADIUS_BEYOND = Metric("radius_beyond", help="the largest move, where none breaks the model")
+TOLERANCE_RADIUS = Metric(
+    "tolerance_radius", better="more", help="how far, until E(beta) is over its tolerance"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,6 +55,17 @@ class Radius(Record):
     interval: tuple[Unbounded, Unbounded]
     closed_form: Unbounded | None = None
     formula: str = ""
+
+    @property
+    def until(self) -> str:
+        """What ends there, in a word where it has one."""
+        return UNTIL.get(self.criterion, clean(self.criterion))
+
+    def __str__(self) -> str:
+        """The radius, with its interval where the seeds do not agree."""
+        low, high = self.interval
+        spread = math.isfinite(low) and high > 1.02 * low
+        return _size(self.value) + (f" [{_size(low)}, {_size(high)}]" if spread else "")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,6 +120,13 @@ class Stability(Result):
     where: str = ""
     others: tuple[Stability, ...] = ()
 
+    declared: ClassVar[tuple[Metric, ...]] = (
+        RADIUS,
+        GROUP_RADIUS,
+        RADIUS_BEYOND,
+        TOLERANCE_RADIUS,
+    )
+
     @property
     def first(self) -> PerturbationCurve:
         """The curve that the report is about."""
@@ -117,7 +163,7 @@ class Stability(Result):
         return self.first.norm
 
     def __post_init__(self) -> None:
-        if not self.curves or not len(self.curves[0].betas):
+        if not self.curves or not all(len(curve.betas) for curve in self.curves):
             raise ValueError("E(beta) has no numbers")
         if self.scale < 0:
             raise ValueError("the scale, a norm, is negative")
@@ -128,3 +174,133 @@ class Stability(Result):
         placed = [replace(own, where=part) for part, own in parts.items()]
         near, *rest = sorted(placed, key=lambda part: part.radius)
         return replace(near, others=tuple(rest))
+
+    @property
+    def parts(self) -> tuple[Stability, ...]:
+        """The nearest to the edge first, then the other parts of a host."""
+        return (self, *self.others)
+
+    def metrics(self) -> Iterator[Metric]:
+        """The smallest radii of the parts of a host, and those of every group of weights."""
+        firsts = [part.first for part in self.parts]
+        near, value, beyond = _nearest(firsts, "radius")
+        yield RADIUS.at(value, holder=near.group, beyond=beyond)
+        if beyond is not None:
+            yield RADIUS_BEYOND.at(beyond)
+        _, value, beyond = _nearest(firsts, "tolerance_radius")
+        yield TOLERANCE_RADIUS.at(value, beyond=beyond)
+        for curve in self.curves:
+            alike = [
+                c
+                for part in self.parts
+                for c in part.curves
+                if (c.group, c.ball) == (curve.group, curve.ball)
+            ]
+            _, value, beyond = _nearest(alike, "radius")
+            yield GROUP_RADIUS.at(value, curve.group, beyond=beyond)
+
+    def sections(self) -> Iterator[Section]:
+        first = self.first
+        weights = f"{clean(first.group)} weights, {clean(first.ball)} ball"
+        ascent = " and gradient ascent" if len(first.ascent) else ""
+        yield Section(
+            "Stability",
+            line=f"radius {first.radius} until {first.radius.until}, "
+            f"{first.tolerance_radius} until tolerance ({weights})",
+            text=(
+                "How much the answers change when weights move by at most beta: a lower bound of "
+                "the worst case. The radius is the largest move until which no mode reaches the "
+                "boundary, or, where the weights alone do not decide the modes, the error stays "
+                f"below the size of the answers; {self.seeds} seeds.",
+                f"Tolerance: {clean(first.tolerance_radius.criterion)}.",
+                f"E in the {clean(first.norm)} norm, as a share of the answers, against "
+                f"{clean(self.reference)} of {self.horizon} steps; {self.draws} draws{ascent}.",
+                *dict.fromkeys(clean(part.note) for part in self.parts if part.note),
+            ),
+            tables=(self._table(),),
+            figures=tuple(f for part in self.parts[:MOST_FIGURES] for f in part._figures()),
+        )
+
+    def _table(self) -> Table:
+        """One row per part, group of weights and ball: radii, and E(beta) as a share."""
+        betas = self.betas
+        shown = sorted({round(k) for k in np.linspace(0, len(betas) - 1, SHOWN_BETAS + 1)[1:]})
+        columns = (
+            Column("part", key=True),
+            Column("weights", key=True),
+            Column("ball", key=True),
+            Column("radius", format=".3g", better="more", help="how far these weights may move"),
+            Column("seeds", brief=False, help="radii that different seeds found"),
+            Column("until", help="what ends at the radius"),
+            Column("exact", format=".3g", help="the radius in closed form"),
+            Column("tolerance", format=".3g", better="more", help="the tolerance radius"),
+            *(
+                Column(f"E({betas[k]:.3g})", format=".2%", brief=False, better="less")
+                for k in shown
+            ),
+        )
+        rows = tuple(part._row(c, shown) for part in self.parts for c in part.curves)
+        start = 0 if any(part.where for part in self.parts) else 1
+        return Table(
+            columns[start:], tuple(row[start:] for row in rows), title="How far weights may move"
+        )
+
+    def _row(self, curve: PerturbationCurve, shown: list[int]) -> tuple[Cell, ...]:
+        radius = curve.radius
+        low, high = radius.interval
+        errors = [float(curve.errors[k]) if k < len(curve.errors) else None for k in shown]
+        return (
+            clean(self.where),
+            clean(curve.group),
+            clean(curve.ball),
+            radius.value,
+            f"{_size(low)} to {_size(high)}" if high > low else None,
+            radius.until,
+            radius.closed_form,
+            curve.tolerance_radius.value,
+            *(None if e is None or not self.scale else e / self.scale for e in errors),
+        )
+
+    def _figures(self) -> Iterator[Figure]:
+        """One for every ball: a line per group, radii upright, the size of the answers across."""
+        for ball in dict.fromkeys(curve.ball for curve in self.curves):
+            curves = [curve for curve in self.curves if curve.ball == ball]
+            top = ABOVE * self.scale if self.scale > 0 else math.inf
+            marks = [
+                Mark(f"{clean(c.group)} radius", x=c.radius.value, series=clean(c.group))
+                for c in curves
+                if 0 < c.radius.value < math.inf
+            ]
+            if self.scale > 0:
+                marks.append(Mark("size of the answers", y=self.scale))
+            drawn = [(c, np.isfinite(c.errors) & (c.errors <= top)) for c in curves]
+            yield Figure(
+                title=figure_title(ball, self.norm, self.where),
+                x=AXES[0],
+                y=AXES[1],
+                series=tuple(Line(clean(c.group), c.betas[at], c.errors[at]) for c, at in drawn),
+                marks=tuple(marks),
+                caption="Upright: radii. Across: the size of the answers.",
+            )
+
+
+def figure_title(ball: str, norm: str, where: str) -> str:
+    """What a figure of E(beta) is called; what has the same title is drawn into it."""
+    place = f", {clean(where)}" if where else ""
+    return f"E(beta), {clean(ball)} ball, {clean(norm)} norm{place}"
+
+
+def _nearest(
+    curves: list[PerturbationCurve], name: str
+) -> tuple[PerturbationCurve, float, float | None]:
+    """The curve with the smallest radius, that, and the largest move where none broke the model.
+
+    Of those that nothing broke it is the one that was moved least: no more is known of them all.
+    """
+    near = min(curves, key=lambda c: (getattr(c, name).value, float(c.betas[-1])))
+    value = float(getattr(near, name).value)
+    return near, value, float(near.betas[-1]) if math.isinf(value) else None
+
+
+def _size(value: float) -> str:
+    return "infinite" if math.isinf(value) else f"{value:.3g}"

@@ -111,7 +111,8 @@ def _draw(axes: Axes, panel: Figure, names: list[str]) -> None:
     for mark in panel.marks:
         if not names or not mark.series or mark.series in names:
             _mark(axes, mark, colours.get(mark.series), upward)
-    axes.set_ylim(*_within(np.array(upward), panel.y.log))
+    low, high = _within(np.array(upward), panel.y.log)
+    axes.set_ylim(low, max(high, 10 * low) if panel.y.log else high)
     if panel.square:
         axes.set_xlim(*across)
         axes.set_aspect("equal")

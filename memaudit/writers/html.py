@@ -603,7 +603,12 @@ def _stroke(place: int, count: int) -> tuple[dict[str, Any], str]:
 def _axis(name: str, ends: tuple[float, float], *, log: bool, gap: int) -> dict[str, Any]:
     low, high = ends
     label = {"formatter": "power" if log else "short", "hideOverlap": True}
-    made = {"name": clean(name, limit=60), "nameLocation": "middle", "nameGap": gap, "axisLabel": label}
+    made = {
+        "name": clean(name, limit=60),
+        "nameLocation": "middle",
+        "nameGap": gap,
+        "axisLabel": label,
+    }
     if not log:
         return {**made, "type": "value", "min": low, "max": high}
     spread_ = math.log10(high) - math.log10(low)

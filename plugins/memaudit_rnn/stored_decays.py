@@ -5,14 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+import torch
 from torch import nn
 
 from memaudit.contracts import DenseDecay, NoDecay
 from memaudit.errors import clean
-from memaudit_rnn.linearisation import SHUT, gru_matrix, gru_rest, gru_weight, least_share
-from memaudit_rnn.modules import recurrent_layers
-from memaudit_rnn.network import RecurrentNetwork
-from memaudit_rnn.retrofitted import is_retrofitted
+from memaudit_rnn.network import (
+    RecurrentNetwork,
+    recurrent_layers,
+    retrofitted_forms,
+    time_directions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +23,71 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from memaudit.contracts import StoredDecay
+    from memaudit_rnn.network import CellWeights
+
+
+#: Shares of the candidate below this count as none.
+SHUT = 1e-4
+
+
+def gru_linearisation(weights: CellWeights, *, reset_first: bool = True) -> Tensor:
+    """Diag(s(b_z)) (U_h Diag(s(b_r)) - I): the step minus the identity, linear at h = 0.
+
+    s is the sigmoid. It holds for silence and candidate biases of zero: only then is h = 0 a fixed
+    point. z is the share that is replaced; torch's z is the share that is kept, so its bias changes
+    sign. The paper's cell resets the state before U_h multiplies it (`reset_first`), torch's
+    after: that is Diag(s(b_z)) (Diag(s(b_r)) U_h - I), a similar matrix with the same eigenvalues.
+    """
+    size = weights.hidden
+    candidate = weights.weight_hh[2 * size :]
+    bias = candidate.new_zeros(3 * size)
+    for part in (weights.bias_ih, weights.bias_hh):
+        bias = bias if part is None else bias + part
+    opened, replaced = bias[:size].sigmoid(), (-bias[size : 2 * size]).sigmoid()
+    inner = candidate * opened if reset_first else opened[:, None] * candidate
+    return replaced[:, None] * (inner - torch.eye(size, dtype=inner.dtype, device=inner.device))
+
+
+def gru_matrix(owner: nn.Module, stored: Tensor, *, end: str) -> Tensor:
+    """Diag(z) + Diag((1 - z) r) W_n: the same step with the identity, in torch's order.
+
+    r and z are the gates of a layer of torch at its biases; z is the share that is kept. `stored`
+    is its recurrent weight, with the rows of r, of z and of n; names of weights have that `end`.
+    """
+    candidate = stored[2 * stored.shape[-1] :]
+    kept, added = _shares(owner, end, like=stored)
+    return torch.diag(kept) + added[:, None] * candidate
+
+
+def gru_rest(stored: Tensor) -> Tensor:
+    """The rows of the two gates, which do not act at rest."""
+    return stored[: 2 * stored.shape[-1]]
+
+
+def gru_weight(owner: nn.Module, matrix: Tensor, rest: Tensor, *, end: str) -> Tensor:
+    """The stored weight with that matrix as its step at rest: the inverse of the two above."""
+    kept, added = _shares(owner, end, like=matrix)
+    # A gate that training shuts must not make the weights behind it infinite.
+    candidate = (matrix - torch.diag(kept)) / added[:, None].clamp(min=SHUT)
+    return torch.cat([rest.to(candidate.dtype), candidate])
+
+
+def least_share(owner: nn.Module, end: str) -> float:
+    """The least share of the candidate that a unit takes at rest; nothing is divided by zero."""
+    like = getattr(owner, f"weight_hh{end}").detach().double()
+    return float(_shares(owner, end, like=like)[1].detach().min())
+
+
+def _shares(owner: nn.Module, end: str, *, like: Tensor) -> tuple[Tensor, Tensor]:
+    """The shares z and (1 - z) r at the biases of the layer now; 1/2 and 1/4 without biases."""
+    size = like.shape[-1]
+    bias = like.new_zeros(3 * size)
+    for name in (f"bias_ih{end}", f"bias_hh{end}"):
+        part = getattr(owner, name, None)
+        bias = bias if part is None else bias + part.to(like.dtype)
+    reset, keep = bias[:size], bias[size : 2 * size]
+    return keep.sigmoid(), (-keep).sigmoid() * reset.sigmoid()
+
 
 LSTM = (
     "the cell of an LSTM decays by its forget gate, which the data decide: "
@@ -54,25 +122,11 @@ def _decay(owner: nn.Module, layer: str, end: str) -> StoredDecay:
     name, own = f"weight_hh{end}", _own_forward(owner)
     if _cell(owner) == "RNN":
         note = RELU_NOTE if getattr(owner, "nonlinearity", "tanh") == "relu" else TANH_NOTE
-        return DenseDecay(layer, "RNN", owner, name, _whole, _nothing, _as_it_is, note + own)
+        return DenseDecay(layer, "RNN", owner, name, note=note + own)
     if least_share(owner, end) < SHUT:
         return NoDecay(layer, "GRU", CLOSED)
     matrix, joined = partial(gru_matrix, end=end), partial(gru_weight, end=end)
     return DenseDecay(layer, "GRU", owner, name, matrix, gru_rest, joined, GRU_NOTE + own)
-
-
-def _whole(owner: nn.Module, stored: Tensor) -> Tensor:
-    del owner
-    return stored
-
-
-def _nothing(stored: Tensor) -> Tensor:
-    return stored[:0]
-
-
-def _as_it_is(owner: nn.Module, matrix: Tensor, rest: Tensor) -> Tensor:
-    del owner, rest
-    return matrix
 
 
 def _cell(owner: nn.Module) -> str:
@@ -95,18 +149,15 @@ def _places(owner: nn.Module, layers: tuple[str, ...]) -> list[tuple[str, str]]:
     """Every layer and direction, and how the names of its weights end."""
     if not isinstance(owner, nn.RNNBase):
         return [(layers[0], "")]
-    ways = (("", ""),)
-    if owner.bidirectional:
-        ways = ((".forward", ""), (".backward", "_reverse"))
-    named = enumerate(layers)
-    return [(f"{layer}{way}", f"_l{k}{end}") for k, layer in named for way, end in ways]
+    ways = time_directions(owner)
+    return [(f"{name}{way}", f"_l{k}{end}") for k, name in enumerate(layers) for way, end in ways]
 
 
 def _is_stored(owner: nn.Module, name: str, dropped: list[str]) -> bool:
     """Whether the weight is the owner's own: weight norms and weight dropping write over it."""
     if any(raw.endswith(f"{name}_raw") for raw in dropped):
         return False
-    return name in owner._parameters or is_retrofitted(owner, name)
+    return name in owner._parameters or name in retrofitted_forms(owner)
 
 
 def _own_forward(owner: nn.Module) -> str:

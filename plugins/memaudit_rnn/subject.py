@@ -1,21 +1,30 @@
-"""A recurrent model made audible."""
+"""A recurrent model as a subject: its answers, its state as a map, and hosts of several."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from memaudit.contracts import AbstractSubject
+from memaudit.contracts import AbstractDynamics, AbstractSubject, StateBlock
+from memaudit.host import AbstractHost
 from memaudit.numerics.inputs import checked_inputs
-from memaudit_rnn.dynamics import RnnDynamics
-from memaudit_rnn.ensemble import RnnEnsemble
-from memaudit_rnn.raw_ensemble import RawEnsemble
-from memaudit_rnn.retrofitted import is_retrofitted
+from memaudit_rnn.copies import RawEnsemble, RnnEnsemble
+from memaudit_rnn.network import (
+    MODES,
+    CellWeights,
+    advance,
+    affine,
+    cell_weights,
+    drive,
+    plain_weights,
+    retrofitted_forms,
+    time_directions,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from memaudit.report import Identity
     from memaudit_rnn.network import RecurrentNetwork
@@ -37,7 +46,13 @@ class RnnSubject(AbstractSubject):
 
     def respond(self, inputs: Tensor) -> Tensor:
         """Answer (B,T,D) floats, or (B,T) token ids, by (B,T,M), or by (B,M) when pooled."""
-        checked = self._checked(inputs)
+        checked = checked_inputs(
+            inputs,
+            width=self.network.input_size,
+            vocabulary=self.vocabulary,
+            device=self.device,
+            dtype=self.dtype,
+        )
         with torch.no_grad():
             return self.network(checked)
 
@@ -53,13 +68,13 @@ class RnnSubject(AbstractSubject):
     def dynamics(self) -> Mapping[str, RnnDynamics]:
         """The stack from the input, or the encoder in front of it, to its last layer."""
         layers = self._layers()
-        around = {"encoder": self.network.encoder, "forms": self.network.forms}
-        stack = RnnDynamics(self.network.stack, layers, **around)
+        own, forms = self.network, self.network.forms
+        stack = RnnDynamics(own.stack, layers, encoder=own.encoder, forms=forms)
         return {layers[0].removesuffix(".l0"): stack}
 
     def perturbable(self) -> RnnEnsemble | RawEnsemble:
         """Copies of the network, answered by batched cells; of a retrofit the raw weights move."""
-        if is_retrofitted(self.network.stack):
+        if retrofitted_forms(self.network.stack):
             return RawEnsemble(self.network, self._layers())
         return RnnEnsemble(self.network, self._layers())
 
@@ -74,11 +89,109 @@ class RnnSubject(AbstractSubject):
     def _layers(self) -> list[str]:
         return [layer.layer for layer in self.identity.recurrences]
 
-    def _checked(self, inputs: Any) -> Tensor:
-        return checked_inputs(
-            inputs,
-            width=self.network.input_size,
-            vocabulary=self.vocabulary,
-            device=self.device,
-            dtype=self.dtype,
-        )
+
+class RnnDynamics(AbstractDynamics):
+    """Encoder and stack of torch: layer by layer, h then c, forward then backward.
+
+    The two directions of a layer advance together: what that map settles in is the state in the
+    middle of a long constant input. The step is done in the dtype of the state that it is given.
+    `forms` are those in which the source keeps recurrent weights that are plain here.
+    """
+
+    def __init__(
+        self,
+        stack: nn.RNNBase,
+        layers: Sequence[str],
+        *,
+        encoder: nn.Linear | None = None,
+        forms: Mapping[str, str] | None = None,
+    ) -> None:
+        named = plain_weights(stack)
+        cells = [
+            [cell_weights(named, f"_l{layer}{end}") for _, end in time_directions(stack)]
+            for layer in range(stack.num_layers)
+        ]
+        self.width = stack.input_size if encoder is None else encoder.in_features
+        self.causal = not stack.bidirectional
+        self.blocks = _blocks(stack, layers, cells, forms or {})
+        self._mode = stack.mode
+        self._encoder = encoder
+        self._stored = cells
+        self._cells = {cells[0][0].weight_hh.dtype: cells}
+
+    def initial(self) -> Tensor:
+        """Zeros: torch's layers begin there."""
+        end = max(block.stop for block in self.blocks.values())
+        return self._stored[0][0].weight_hh.new_zeros(end)
+
+    def step(self, state: Tensor, u: Tensor) -> Tensor:
+        """The states (B,n) after the inputs u (B,D)."""
+        cells, seen = self._in(state.dtype), u.to(state.dtype)
+        if self._encoder is not None:
+            bias = self._encoder.bias
+            kept = None if bias is None else bias.detach().to(seen.dtype)
+            seen = affine(seen, self._encoder.weight.detach().to(seen.dtype), kept)
+        parts = state.split([size for row in cells for cell in row for size in cell.sizes], dim=-1)
+        after: list[Tensor] = []
+        for row in cells:
+            shown: list[Tensor] = []
+            for cell in row:
+                old = parts[len(after) : len(after) + len(cell.sizes)]
+                new = advance(self._mode, drive(self._mode, seen, cell), old, cell)
+                shown.append(new[0])
+                after.extend(new)
+            seen = torch.cat(shown, dim=-1)
+        return torch.cat(after, dim=-1)
+
+    def _in(self, dtype: torch.dtype) -> list[list[CellWeights]]:
+        """The weights in a dtype; spectra are taken in double precision, whatever is stored."""
+        if dtype not in self._cells:
+            self._cells[dtype] = [[cell.to(dtype) for cell in row] for row in self._stored]
+        return self._cells[dtype]
+
+
+def _blocks(
+    stack: nn.RNNBase,
+    layers: Sequence[str],
+    cells: Sequence[Sequence[CellWeights]],
+    forms: Mapping[str, str],
+) -> dict[str, StateBlock]:
+    """The part of the state of every layer and direction."""
+    cell = MODES[stack.mode]
+    stated = {**forms, **retrofitted_forms(stack)}
+    blocks: dict[str, StateBlock] = {}
+    start = 0
+    for number, (name, row) in enumerate(zip(layers, cells, strict=True)):
+        for (way, end), weights in zip(time_directions(stack), row, strict=True):
+            stop = start + sum(weights.sizes)
+            plain = "direct" if cell == "RNN" else "gated"
+            form = stated.get(f"weight_hh_l{number}{end}", plain)
+            blocks[f"{name}{way}"] = StateBlock(start, stop, cell, form)
+            start = stop
+    return blocks
+
+
+class RnnHost(AbstractHost[RnnSubject]):
+    """A host of recurrent layers."""
+
+    called = "recurrent layers"
+
+    def __init__(self, parts: Mapping[str, RnnSubject], identity: Identity) -> None:
+        super().__init__(parts, identity)
+        for name, part in parts.items():
+            # Of a host the layers are called by their part, and by their place in it.
+            inner = (layer.removeprefix(name) for layer in part.network.layers)
+            part.network.layers = tuple(layer.removeprefix(".") for layer in inner)
+
+    def live_modules(self) -> Mapping[str, nn.Module]:
+        """The network of every part, under the name of the part; its layers are inside of that."""
+        return {name: part.network for name, part in self._parts.items()}
+
+    def dynamics(self) -> Mapping[str, RnnDynamics]:
+        """The stack of every part, under the name of the part."""
+        parts = self._parts.items()
+        return {name: stack for name, part in parts for stack in part.dynamics().values()}
+
+    def natural_inputs(self, count: int, generator: torch.Generator) -> Tensor | None:
+        """Those of the only part."""
+        return None if self._only is None else self._only.natural_inputs(count, generator)

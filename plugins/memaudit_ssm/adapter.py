@@ -11,7 +11,7 @@ from torch.nn.parameter import is_lazy
 
 from memaudit.contracts import AbstractAdapter, AbstractSubject, Claim, Request
 from memaudit.errors import MemauditError, SourceError, clean, listed
-from memaudit.loading.digest import digest_tensors
+from memaudit.loading.filling import digest_tensors
 from memaudit_ssm.core import Core
 from memaudit_ssm.scans import FAMILY, find_scans, is_language_model, open_scans
 from memaudit_ssm.settings import OPTIONS, Opening, RunSettings, read_settings

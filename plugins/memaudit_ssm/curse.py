@@ -17,8 +17,7 @@ from memaudit.contracts import AbstractReparam
 from memaudit.errors import ArgumentError, clean
 from memaudit.numerics.linear import Bank, Dense, System
 from memaudit.numerics.linear.numbers import eigenvalues_of
-from memaudit.reparams.relu import Relu
-from memaudit.reparams.softplus import Softplus
+from memaudit.reparams import Relu, Softplus
 from memaudit_ssm.core import Core, Stored, class_name
 from memaudit_ssm.family import (
     AbstractFamily,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from memaudit.errors import clean
 from memaudit.numerics.linear import Modal, System
-from memaudit.reparams.exp import Exp
+from memaudit.reparams import Exp
 from memaudit_ssm.core import Core, Stored, complex_of
 from memaudit_ssm.family import (
     AbstractFamily,

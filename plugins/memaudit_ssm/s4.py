@@ -17,8 +17,7 @@ from memaudit.contracts import AbstractReparam
 from memaudit.errors import SourceError, clean
 from memaudit.numerics.linear import DISCRETIZATIONS, Bank, DenseBank, System, discretize
 from memaudit.numerics.linear.numbers import eigenvalues_of
-from memaudit.reparams.exp import Exp
-from memaudit.reparams.softplus import Softplus
+from memaudit.reparams import Exp, Softplus
 from memaudit_ssm.core import ROUNDING, Core, Stored, complex_of, draw_log_steps
 from memaudit_ssm.family import AbstractFamily, Group, Tensors, Whole, shape_of, weights_error
 from memaudit_ssm.s4_models import stack_of

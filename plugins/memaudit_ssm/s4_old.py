@@ -11,9 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from memaudit.errors import clean
-from memaudit.reparams.direct import Direct
-from memaudit.reparams.exp import Exp
-from memaudit.reparams.relu import Relu
+from memaudit.reparams import Direct, Exp, Relu
 from memaudit_ssm.core import Stored, complex_of
 from memaudit_ssm.family import AbstractFamily, Group, Tensors, Whole, weights_error
 from memaudit_ssm.s4 import (

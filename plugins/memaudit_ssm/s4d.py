@@ -14,10 +14,7 @@ from torch.nn import functional
 
 from memaudit.contracts import AbstractReparam
 from memaudit.numerics.linear import Bank, System, discretize
-from memaudit.reparams.best import Best
-from memaudit.reparams.direct import Direct
-from memaudit.reparams.exp import Exp
-from memaudit.reparams.softplus import Softplus
+from memaudit.reparams import Best, Direct, Exp, Softplus
 from memaudit_ssm.core import ROUNDING, Core, Stored, complex_of, draw_log_steps
 from memaudit_ssm.family import (
     AbstractFamily,

@@ -14,8 +14,7 @@ from torch.nn import functional
 
 from memaudit.errors import clean
 from memaudit.numerics.linear import Modal, System, discretize
-from memaudit.reparams.clip import Clip
-from memaudit.reparams.direct import Direct
+from memaudit.reparams import Clip, Direct
 from memaudit_ssm.core import Core, Stored, complex_of, draw_log_steps
 from memaudit_ssm.family import (
     AbstractFamily,

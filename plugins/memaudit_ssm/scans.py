@@ -14,18 +14,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from memaudit.contracts import AbstractPerturbable, AbstractSubject, Role
-from memaudit.ensemble import ModeSource, ModuleEnsemble
 from memaudit.errors import ArgumentError, SourceError, clean, listed
 from memaudit.host import AbstractHost
-from memaudit.loading.filling import fill
-from memaudit.loading.finite import require_finite
+from memaudit.loading.filling import fill, require_finite
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.numerics.scans import selective_scan
 from memaudit.perturbable import plain_name
-from memaudit.reparams.exp import Exp
+from memaudit.reparams import Exp
 from memaudit.report import Identity, Recurrence
 from memaudit.spectrum.result import LayerSpectrum as Spectrum
 from memaudit.spectrum.result import point, spectrum
+from memaudit.subjects.copies import Copies, ModeSource
 from memaudit_ssm.core import Stored, retrofit_form
 from memaudit_ssm.settings import Opening, unsupported
 
@@ -490,7 +489,7 @@ class ScanSubject(AbstractSubject):
             return torch.exp(network.steps(zeros)[0, 0].unsqueeze(-1) * network.rates())
 
         sources = {self.name: ModeSource(self.network, modes)}
-        return ModuleEnsemble(self.network, roles, call=call, modes=sources)
+        return Copies(self.network, roles, call=call, modes=sources)
 
     def spectra(self, inputs: Tensor | None = None) -> tuple[Spectrum, ...]:
         """The eigenvalues exp(dt·A) at rest, and at quantiles of dt over the inputs (B,T,d)."""

@@ -23,18 +23,16 @@ from memaudit.contracts import (
     Role,
     StoredDecay,
 )
-from memaudit.ensemble import ModeSource, ModuleEnsemble
 from memaudit.errors import ArgumentError, SourceError, clean, listed
 from memaudit.host import AbstractHost
-from memaudit.loading.digest import digest_tensors
-from memaudit.loading.filling import fill
-from memaudit.loading.finite import require_finite
+from memaudit.loading.filling import digest_tensors, fill, require_finite
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.numerics.linear import System
 from memaudit.perturbable import plain_name
 from memaudit.report import Identity, Recurrence
 from memaudit.spectrum.result import LayerSpectrum as Spectrum
 from memaudit.spectrum.result import spectrum
+from memaudit.subjects.copies import Copies, ModeSource
 from memaudit_ssm.core import Core, Stored, cast, class_name, retrofit_form
 from memaudit_ssm.curse import CurseFamily
 from memaudit_ssm.family import AbstractFamily, Group, SequenceNet, Tensors, Whole
@@ -152,7 +150,7 @@ _AROUND: tuple[tuple[str, str], ...] = (
 
 def perturbable_of(
     module: nn.Module, cores: Mapping[str, Core], call: Callable[[nn.Module, Tensor], Tensor]
-) -> ModuleEnsemble:
+) -> Copies:
     """A model with these recurrent layers; its embedding of tokens stays as it is."""
 
     def lightly(module: nn.Module, inputs: Tensor) -> Tensor:
@@ -165,7 +163,7 @@ def perturbable_of(
         return call(module, inputs)
 
     sources = {name: ModeSource(core, _unchecked_modes) for name, core in cores.items()}
-    return ModuleEnsemble(module, roles(module, cores), call=lightly, modes=sources)
+    return Copies(module, roles(module, cores), call=lightly, modes=sources)
 
 
 def roles(module: nn.Module, cores: Mapping[str, Core]) -> dict[str, Role]:

@@ -14,7 +14,7 @@ from torch import nn
 
 from memaudit.errors import ArgumentError, MachineError, SourceError, clean, nearest
 from memaudit.loading import fill, guard_torchvision, require_finite
-from memaudit.loading.digest import digest_tensors
+from memaudit.loading.filling import digest_tensors
 from memaudit.loading.source import HUB_ID, Source, parse_source
 from memaudit.report import Identity
 from memaudit_timm.patches import TIMM_ERRORS, first_weight, require_blocks

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from memaudit.contracts import AbstractPerturbable, AbstractSubject, Role
-from memaudit.ensemble import ModuleEnsemble
 from memaudit.errors import ArgumentError, SourceError, clean, listed
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.numerics.wide_floats import really_float64
+from memaudit.subjects.copies import Copies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -320,7 +320,7 @@ class PatchSubject(AbstractSubject):
             for name, weight in self.patches.model.named_parameters()
             if name in self._used
         }
-        return ModuleEnsemble(self.patches.model, roles, call=call)
+        return Copies(self.patches.model, roles, call=call)
 
     def weights(self) -> Mapping[str, Tensor]:
         """The parameters that the answer depends on."""

@@ -9,14 +9,13 @@ import torch
 from torch import nn
 
 from memaudit.contracts import AbstractPerturbable, AbstractSubject
-from memaudit.ensemble import ModuleEnsemble
 from memaudit.errors import ArgumentError, clean, nearest
 from memaudit.host import AbstractHost
-from memaudit.module_roles import roles_of
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.perturbable import plain_name
 from memaudit.report import Recurrence
-from memaudit_rnn.dynamics import RnnDynamics
+from memaudit.subjects.copies import Copies, roles_of
+from memaudit_rnn.subject import RnnDynamics
 from memaudit_timm.patches import noise_image
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ class LayerSubject(AbstractSubject):
 
     def perturbable(self) -> AbstractPerturbable:
         """The layer with its weights as an argument; fused kernels run one copy at a time."""
-        return ModuleEnsemble(self.layer, roles_of(self.layer), call=self._answer, together=False)
+        return Copies(self.layer, roles_of(self.layer), call=self._answer, together=False)
 
     def dynamics(self) -> Mapping[str, RnnDynamics]:
         """The layer as a map of its state."""

@@ -160,7 +160,7 @@ def _open_module(source: Source, request: Request, output: str) -> AbstractSubje
     import torch
 
     from memaudit.loading import require_finite
-    from memaudit.loading.digest import digest_tensors
+    from memaudit.loading.filling import digest_tensors
     from memaudit_transformers.running import RunnableModel, copied, is_rescaled, undo_rescaling
     from memaudit_transformers.subject import TransformersSubject, describe
 

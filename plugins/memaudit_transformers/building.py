@@ -13,7 +13,7 @@ from torch import nn
 
 from memaudit.errors import ArgumentError, SourceError, clean, listed
 from memaudit.loading import require_same
-from memaudit.loading.beside import code_map
+from memaudit.loading.configs import code_map
 from memaudit_transformers.library import (
     LIBRARY_ERRORS,
     config_errors,

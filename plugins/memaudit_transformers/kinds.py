@@ -19,8 +19,7 @@ from memaudit.contracts import DiagonalDecay, NoDecay
 from memaudit.errors import clean
 from memaudit.numerics.recurrence.lyapunov import Exponent, exponent_of
 from memaudit.perturbable import plain_name
-from memaudit.reparams.exp import Exp
-from memaudit.reparams.softplus import Softplus
+from memaudit.reparams import Exp, Softplus
 from memaudit.report import Recurrence
 from memaudit.spectrum.result import point, spectrum
 from memaudit_transformers.scans import (

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from memaudit.contracts import AbstractSubject, Role
-from memaudit.ensemble import ModeSource, ModuleEnsemble
 from memaudit.errors import ArgumentError, clean, listed
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.numerics.wide_floats import as_asked
 from memaudit.perturbable import plain_name
 from memaudit.report import Identity
+from memaudit.subjects.copies import Copies, ModeSource
 from memaudit_transformers.kinds import spectra_of, unmatched
 from memaudit_transformers.scans import decays_of
 from memaudit_transformers.structure import layer_names, proved_limit, reporting_layers
@@ -126,7 +126,7 @@ class TransformersSubject(AbstractSubject):
             if names:
                 source = ModeSource(recurrent.module, recurrent.modes_of, names)
                 modes[clean(recurrent.layer)] = source
-        return ModuleEnsemble(
+        return Copies(
             self.model,
             _roles(self._runnable),
             call=call,

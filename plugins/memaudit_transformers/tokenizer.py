@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from memaudit.errors import MemauditError, clean
-from memaudit.loading.beside import read_beside, require_beside
+from memaudit.loading.files import read_beside, require_beside
 from memaudit_transformers.library import LIBRARY_ERRORS, library, quiet
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import pytest
 
 from memaudit.report import Finding
 from memaudit.sections import Axis, Column, Document, Figure, Line, Mark, Points, Section, Table
-from memaudit.testing.report_format import NAMES
+from memaudit.testing.laws import NAMES
 from memaudit.writers.html import render_document
 from tests.writers.documents import LAGS
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from memaudit.cli.shifts import percent
 
 from memaudit.cli import main
-from memaudit.cli.shifts import percent
 from memaudit.report import Finding, Report
 from tests.cli.played import one_line
 from tests.findings.spectral_evidence import modes

@@ -11,7 +11,7 @@ from memaudit.cli import main
 from memaudit.memory.result import Curve
 from memaudit.report import Report
 from memaudit.stability.result import Radius
-from memaudit.testing.moved_samples import stability
+from memaudit.testing.samples import stability
 from tests.cli.played import one_line
 from tests.findings.spectral_evidence import modes
 from tests.handmade import LAGS, curve, of_kind, power_law, report

@@ -12,7 +12,7 @@ import pytest
 
 from memaudit.cli import main
 from memaudit.report import Report
-from memaudit.testing.moved_samples import gradients, precision, stability
+from memaudit.testing.samples import gradients, precision, stability
 from tests.cli.played import one_line
 from tests.findings.spectral_evidence import modes
 from tests.handmade import LAGS, curve, linear_layer, power_law, report

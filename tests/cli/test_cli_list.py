@@ -102,19 +102,19 @@ def test_a_plugin_that_does_not_import_is_named_and_the_others_are_listed(capsys
 
 
 def test_a_foreign_plugin_is_imported_for_its_summary(capsys, foreign):
-    foreign(second="memaudit.queries.impulse:Impulse")
+    foreign(second="memaudit.memory.queries:Impulse")
     assert main(["list", "queries", "second"]) == 0
     assert "unknown distribution" in capsys.readouterr().out
 
 
 def test_a_clash_shows_both_and_exits_with_five(capsys, foreign):
-    foreign(heaviside="memaudit.queries.impulse:Impulse")
+    foreign(heaviside="memaudit.memory.queries:Impulse")
     assert main(["list", "queries"]) == 5
     out, err = capsys.readouterr()
     assert out.count("heaviside") == 2
     assert err.startswith("memaudit: error[E_PLUGIN_CLASH] queries/heaviside is registered by ")
-    assert "memaudit.queries.heaviside:Heaviside (memaudit)" in err
-    assert "memaudit.queries.impulse:Impulse" in err
+    assert "memaudit.memory.queries:Heaviside (memaudit)" in err
+    assert "memaudit.memory.queries:Impulse" in err
     assert err.count("\n") == 1
 
 

@@ -13,7 +13,7 @@ import pytest
 from memaudit import registry
 from memaudit.catalog import BUILT_IN
 from memaudit.cli import main
-from memaudit.reparams.exp import Exp
+from memaudit.reparams import Exp
 
 
 @dataclass(frozen=True, slots=True)

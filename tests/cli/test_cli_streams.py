@@ -10,10 +10,10 @@ import threading
 from importlib.metadata import EntryPoint
 
 import pytest
+from memaudit.cli.stopping import Stopping
 
 from memaudit import registry
 from memaudit.cli import main
-from memaudit.cli.stopping import Stopping
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a POSIX shell, /dev/full")
 

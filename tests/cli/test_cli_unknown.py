@@ -11,7 +11,7 @@ from memaudit.catalog import BUILT_IN
 from memaudit.memory.result import Decay, Status
 from memaudit.recall.result import Decoding, Recall
 from memaudit.report import Identity, Recurrence, Report
-from memaudit.testing.moved_samples import gradients, precision, stability
+from memaudit.testing.samples import gradients, precision, stability
 from tests.cli.played import one_line
 from tests.findings.spectral_evidence import modes
 from tests.handmade import (

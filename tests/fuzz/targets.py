@@ -69,9 +69,8 @@ def _touched(path: Path) -> int:
 def inert(data: bytes) -> object:
     """Read a torch file with its objects made inert, as the child process does."""
     from memaudit.loading.access import Access
-    from memaudit.loading.pickles.describing import describe
-    from memaudit.loading.pickles.rebuilding import rebuild
-    from memaudit.loading.pickles.torch_parts import torch_parts
+    from memaudit.loading.pickle_child import describe
+    from memaudit.loading.torch_file import rebuild, torch_parts
 
     parts = torch_parts(data, Access().limits)
     described = describe(parts.pickles, inert=True, max_tensors=1000)
@@ -80,7 +79,7 @@ def inert(data: bytes) -> object:
 
 def listed(data: bytes) -> object:
     """Read the hub's listing of a repository."""
-    from memaudit.loading.hub.listing import read_listing
+    from memaudit.loading.hub import read_listing
 
     return read_listing(data, host="hub.example")
 

@@ -55,7 +55,7 @@ def warm_up() -> None:
         "audit",
         "cli.app",
         "loading.checkpoint",
-        "loading.hub.fetching",
+        "loading.hub",
         "reports.terminal",
     ):
         import_module(f"memaudit.{name}")

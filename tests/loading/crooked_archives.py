@@ -98,7 +98,7 @@ def archive(
 
 def torch_parts(root: str = "archive") -> list[Part]:
     """The members of what torch.save writes for one weight, as Parts."""
-    from memaudit.loading.formats.zip_directory import find_directory, read_members
+    from memaudit.loading.formats import find_directory, read_members
 
     stream = io.BytesIO()
     torch.save({"w": torch.arange(4.0)}, stream)

@@ -11,7 +11,7 @@ from safetensors.torch import save
 
 from memaudit.errors import MemauditError
 from memaudit.loading.access import Access
-from memaudit.loading.hub.fetching import Fetched, fetch_repository
+from memaudit.loading.hub import Fetched, fetch_repository
 from tests.loading.hub_server import Hub, Repository
 
 WEIGHTS = save({"lstm.weight_ih_l0": torch.arange(6.0).reshape(2, 3)})

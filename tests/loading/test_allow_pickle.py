@@ -12,11 +12,9 @@ import torch
 
 from memaudit.errors import MemauditError, SourceError
 from memaudit.loading.access import Access, Limits
-from memaudit.loading.pickles.describing import describe
-from memaudit.loading.pickles.names import is_blocked, is_plain
-from memaudit.loading.pickles.rebuilding import rebuild
-from memaudit.loading.pickles.torch_file import read_torch
-from memaudit.loading.pickles.torch_parts import torch_parts
+from memaudit.loading.pickle_child import describe
+from memaudit.loading.pickle_machine import is_blocked, is_plain
+from memaudit.loading.torch_file import read_torch, rebuild, torch_parts
 from tests.loading import pickle_writing as write
 
 INERT = Access(allow_pickle=True)

@@ -8,12 +8,11 @@ import pytest
 import torch
 
 from memaudit.errors import SourceError
+from memaudit.loading import access
 from memaudit.loading.access import SAFE, Access, Limits
 from memaudit.loading.checkpoint import open_checkpoint
-from memaudit.loading.disk import budget
-from memaudit.loading.formats.archive import read_archive
-from memaudit.loading.formats.npy_header import LONGEST_HEADER, BadHeader, read_array_header
-from memaudit.loading.formats.zip_directory import find_directory, read_members
+from memaudit.loading.formats import find_directory, read_archive, read_members
+from memaudit.loading.numpy_file import LONGEST_HEADER, BadHeader, read_array_header
 from tests.loading.crooked_archives import (
     ARRAYS,
     Part,
@@ -196,10 +195,10 @@ def test_a_packed_array_needs_room_for_its_bytes_and_its_tensor(monkeypatch):
     np.savez(stored, **numbers)
     np.savez_compressed(packed, **numbers)
     size = sum(member.size for member in read_archive(stored.getvalue(), SAFE)[1])
-    monkeypatch.setattr(budget, "available_memory", lambda: size + size // 2 - 1)
+    monkeypatch.setattr(access, "available_memory", lambda: size + size // 2 - 1)
     read_archive(stored.getvalue(), SAFE)
     with pytest.raises(SourceError) as caught:
         read_archive(packed.getvalue(), SAFE)
     assert caught.value.code == "E_LIMIT"
-    monkeypatch.setattr(budget, "available_memory", lambda: size + size // 2)
+    monkeypatch.setattr(access, "available_memory", lambda: size + size // 2)
     read_archive(packed.getvalue(), SAFE)

@@ -13,7 +13,7 @@ import torch
 from memaudit.errors import ArgumentError, MachineError, SourceError
 from memaudit.loading.access import Access, Limits
 from memaudit.loading.checkpoint import open_checkpoint
-from memaudit.loading.hub.fetching import fetch_repository
+from memaudit.loading.hub import fetch_repository
 from tests.loading.hub_server import Hub, Repository, first_time, silence, status
 from tests.loading.hub_visits import NAME, WEIGHTS, fetch, hub_home, refusal, repository
 
@@ -224,7 +224,7 @@ def test_a_revision_that_would_lead_out_of_the_cache_is_refused(revision: str):
 
 def test_the_child_starts_without_torch_and_without_the_working_directory(tmp_path: Path):
     (tmp_path / "json.py").write_text("raise SystemExit('the working directory was searched')")
-    code = "import memaudit.loading.hub.child, sys; print('torch' in sys.modules)"
+    code = "import memaudit.loading.hub_child, sys; print('torch' in sys.modules)"
     told = subprocess.run(
         [sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )

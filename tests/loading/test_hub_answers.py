@@ -7,10 +7,15 @@ import json
 import pytest
 
 from memaudit.errors import MachineError, MemauditError, SourceError
-from memaudit.loading.disk.folder import choose_weight_file
-from memaudit.loading.hub.choice import choose_weights, shards_of
-from memaudit.loading.hub.errors import refused
-from memaudit.loading.hub.listing import MOST_FILES, Listing, read_listing
+from memaudit.loading.files import choose_weight_file
+from memaudit.loading.hub import (
+    MOST_FILES,
+    Listing,
+    choose_weights,
+    read_listing,
+    refused,
+    shards_of,
+)
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

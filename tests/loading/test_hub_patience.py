@@ -17,7 +17,7 @@ import pytest
 
 from memaudit.errors import MachineError
 from memaudit.loading.access import Access
-from memaudit.loading.hub.watch import STRIDE, _Watch
+from memaudit.loading.hub import STRIDE, _Follower
 from tests.loading.hub_server import Hub, Repository, dripping, git_object, silence, stalling
 from tests.loading.hub_visits import NAME, fetch, garbage, hub_home, refusal, repository
 
@@ -62,7 +62,7 @@ def test_a_slow_hub_that_gets_on_is_waited_for():
 
 
 def test_the_clock_starts_anew_for_every_stride_of_every_task():
-    watch = _Watch(Access())
+    watch = _Follower(Access())
     facts = {"file": "model.safetensors", "total": 9 * STRIDE, "waiting": False}
     seen = []
     for checking in (False, True):
@@ -121,7 +121,7 @@ def test_a_process_that_fetches_the_file_is_waited_for(hub_home: Path):
 FETCH = """
 import sys
 from memaudit.loading.access import Access
-from memaudit.loading.hub.fetching import fetch_repository
+from memaudit.loading.hub import fetch_repository
 fetch_repository("org/lstm", revision=None, access=Access())
 """
 

@@ -10,7 +10,7 @@ import pytest
 from memaudit.cli.app import main
 from memaudit.errors import MachineError, SourceError
 from memaudit.loading.access import Access, Limits
-from memaudit.loading.hub.fetching import fetch_repository
+from memaudit.loading.hub import fetch_repository
 from tests.loading.hub_server import (
     Answer,
     Hub,

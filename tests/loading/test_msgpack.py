@@ -13,7 +13,7 @@ import torch
 from memaudit.errors import SourceError
 from memaudit.loading.access import Access, Limits
 from memaudit.loading.checkpoint import open_checkpoint
-from memaudit.loading.disk.folder import choose_weight_file
+from memaudit.loading.files import choose_weight_file
 from tests.loading import msgpack_writing as write
 from tests.loading.malformed_msgpack import MALFORMED
 

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from memaudit.errors import MachineError, MemauditError
+from memaudit.loading import torch_file
 from memaudit.loading.access import Access
-from memaudit.loading.pickles import parent as pickle_parent
-from memaudit.loading.pickles.torch_file import read_torch
+from memaudit.loading.torch_file import read_torch
 from tests.loading import pickle_writing as write
 
 INERT = Access(allow_pickle=True)
@@ -38,7 +38,7 @@ def test_the_child_can_neither_open_write_start_nor_grow():
     trial = """
 import json, os, sys
 sys.path.append(sys.argv[1])
-from memaudit.loading.pickles.child import confine
+from memaudit.loading.pickle_child import confine
 confine({"seconds": 20, "memory": 300 << 20})
 found = {}
 def attempt(name, action):
@@ -53,7 +53,7 @@ attempt("socket", lambda: os.pipe())
 attempt("memory", lambda: bytearray(400 << 20))
 os.write(1, json.dumps(found).encode())
 """
-    folder = Path(pickle_parent.__file__).resolve().parents[3]
+    folder = Path(torch_file.__file__).resolve().parents[2]
     command = [sys.executable, "-I", "-S", "-c", trial, str(folder), __file__]
     made = subprocess.run(command, capture_output=True, check=True)
     assert json.loads(made.stdout) == {
@@ -66,10 +66,10 @@ os.write(1, json.dumps(found).encode())
 
 def test_the_child_imports_neither_torch_nor_what_the_pickle_names(monkeypatch):
     monkeypatch.setattr(
-        pickle_parent,
-        "_START",
+        torch_file,
+        "_START_CHILD",
         "import sys; sys.path.append(sys.argv[1]); "
-        "from memaudit.loading.pickles import child as pickle_child; write = pickle_child._write; "
+        "from memaudit.loading import pickle_child; write = pickle_child._write; "
         "pickle_child._write = lambda raw: write(raw.replace(b'typing.Any', ' '.join("
         "n for n in ('torch', 'numpy', 'argparse', 'typing') if n in sys.modules).encode())); "
         "pickle_child.main()",
@@ -98,7 +98,7 @@ def test_the_child_imports_neither_torch_nor_what_the_pickle_names(monkeypatch):
     ],
 )
 def test_a_child_that_gives_no_answer_is_a_limit(monkeypatch, start, fact):
-    monkeypatch.setattr(pickle_parent, "_START", start)
+    monkeypatch.setattr(torch_file, "_START_CHILD", start)
     error = refusal(checkpoint(), Access(allow_pickle=True, timeout=1.0))
     assert error.code == "E_LIMIT"
     assert fact in error.fact
@@ -106,8 +106,8 @@ def test_a_child_that_gives_no_answer_is_a_limit(monkeypatch, start, fact):
 
 
 def test_a_child_that_talks_without_end_is_stopped(monkeypatch):
-    monkeypatch.setattr(pickle_parent, "_START", "while True: print('x' * 10000)")
-    monkeypatch.setattr(pickle_parent, "MOST_ANSWER", 100_000)
+    monkeypatch.setattr(torch_file, "_START_CHILD", "while True: print('x' * 10000)")
+    monkeypatch.setattr(torch_file, "MOST_ANSWER", 100_000)
     assert "more to say" in refusal(checkpoint()).fact
 
 
@@ -116,7 +116,7 @@ def test_a_child_that_cannot_start_is_the_machines_fault(monkeypatch):
     error = refusal(checkpoint())
     assert isinstance(error, MachineError)
     monkeypatch.undo()
-    monkeypatch.setattr(pickle_parent, "_START", "raise SystemExit(3)")
+    monkeypatch.setattr(torch_file, "_START_CHILD", "raise SystemExit(3)")
     assert isinstance(refusal(checkpoint()), MachineError)
 
 
@@ -139,7 +139,7 @@ def test_an_interrupt_takes_the_child_along(monkeypatch):
         interrupted = False
 
     monkeypatch.setattr(subprocess, "Popen", Watched)
-    monkeypatch.setattr(pickle_parent, "_START", "import os, time; os.close(1); time.sleep(600)")
+    monkeypatch.setattr(torch_file, "_START_CHILD", "import os, time; os.close(1); time.sleep(600)")
     with pytest.raises(KeyboardInterrupt):
         read_torch(checkpoint(), access=INERT)
     assert children[0].returncode == -9

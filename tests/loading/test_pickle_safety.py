@@ -15,11 +15,9 @@ import torch
 
 from memaudit.errors import SourceError
 from memaudit.loading.access import Limits
-from memaudit.loading.checkpoint import open_checkpoint
-from memaudit.loading.container import find_weights
-from memaudit.loading.pickles.describing import describe
-from memaudit.loading.pickles.rebuilding import rebuild
-from memaudit.loading.pickles.torch_parts import TorchParts, torch_parts
+from memaudit.loading.checkpoint import find_weights, open_checkpoint
+from memaudit.loading.pickle_child import describe
+from memaudit.loading.torch_file import TorchParts, rebuild, torch_parts
 from tests.hostile.case import Scene
 from tests.hostile.cases.pickles import GADGETS, written
 

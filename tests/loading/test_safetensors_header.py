@@ -15,7 +15,7 @@ from safetensors.torch import load, save
 from memaudit.errors import SourceError
 from memaudit.loading.access import Access, Limits
 from memaudit.loading.checkpoint import open_checkpoint
-from memaudit.loading.formats.safetensors_header import DTYPES
+from memaudit.loading.safetensors_file import DTYPES
 from tests.loading.malformed_headers import GOOD, MALFORMED, STRICTER, entry, file, packed
 
 #: What the library was seen to raise: its own error, and what torch and Python add to it.

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from memaudit.errors import SourceError
+from memaudit.loading import torch_file
 from memaudit.loading.access import Access
 from memaudit.loading.checkpoint import open_checkpoint
-from memaudit.loading.pickles import torch_file
-from memaudit.loading.pickles.names import is_blocked
-from memaudit.loading.pickles.settings_objects import SETTINGS
+from memaudit.loading.pickle_machine import is_blocked
+from memaudit.loading.pickle_objects import SETTINGS
 from tests.loading import pickle_writing as write
 
 DICT, LIST = "omegaconf.dictconfig.DictConfig", "omegaconf.listconfig.ListConfig"

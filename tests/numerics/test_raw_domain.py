@@ -8,9 +8,7 @@ import pytest
 import torch
 
 from memaudit.numerics.raw_domain import raw_domain
-from memaudit.reparams.best import Best
-from memaudit.reparams.exp import Exp
-from memaudit.reparams.forms import forms
+from memaudit.reparams import Best, Exp, forms
 
 EPS = torch.finfo(torch.float64).eps
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from memaudit.contracts import DenseDecay, StoredDecay
-from memaudit.reparams.exp import Exp
-from memaudit.retrofitting.swapping import swap
+from memaudit.reparams import Exp
+from memaudit.retrofitting.weights import swap
 from memaudit_rnn import RnnAdapter
 
 FORM = Exp(time="discrete")

@@ -11,12 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from memaudit.errors import ArgumentError, SourceError
-from memaudit_rnn import reading
-from memaudit_rnn.describing import count, unused_notes
-from memaudit_rnn.facts import read_facts
-from memaudit_rnn.keys import Place, find_stacks, lookalikes, originals
-from memaudit_rnn.naming import likely_side
-from memaudit_rnn.surroundings import Layer, layers_among, surround
+from memaudit_rnn import recognition
+from memaudit_rnn.adapter import count, unused_notes
+from memaudit_rnn.placement import Layer, layers_among, likely_side, surround
+from memaudit_rnn.recognition import Place, find_stacks, lookalikes, originals, read_config
 from tests.plugins.test_rnn_files import opened, prefixed
 
 HIDDEN = 3
@@ -91,7 +89,7 @@ def test_lookalikes_are_walked_through_once_for_all_stacks() -> None:
         f"s{i}.weight_{gate}_l0": torch.ones(1, 1) for i in range(50) for gate in ("ih", "hh")
     }
     alike = Once(f"q{i}.weight_hh_l0_raw" for i in range(50))
-    assert len(reading.read_stacks(find_stacks(tensors), tensors, alike)) == 50
+    assert len(recognition.read_stacks(find_stacks(tensors), tensors, alike)) == 50
     assert alike.walks == 1
 
 
@@ -105,7 +103,7 @@ def test_an_original_is_found_beside_its_key_and_in_the_module_around() -> None:
 def test_more_recurrent_layers_than_any_model_has_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "MOST_STACKS", 2)
+    monkeypatch.setattr(recognition, "MOST_STACKS", 2)
     tensors = {k: v for i in range(2) for k, v in prefixed(f"r{i}.", nn.RNN(1, 1)).items()}
     assert len(opened(tmp_path, tensors).parts()) == 2
     with pytest.raises(SourceError, match="3 recurrent layers stand side by side") as caught:
@@ -138,7 +136,7 @@ def test_a_recurrent_looking_tensor_is_not_named_twice() -> None:
 def test_a_long_chain_of_layers_behind_is_followed_to_its_end() -> None:
     names = ["rnn.weight_ih_l0", "rnn.weight_hh_l0"]
     tensors = {names[0]: torch.ones(3, 2), names[1]: torch.ones(3, 3)}
-    stack = reading.read_stack(find_stacks(names)[0], tensors, ())
+    stack = recognition.read_stacks(find_stacks(names), tensors, ())[0]
     chain = [Layer(f"fc{i}", f"fc{i}.weight", i + 1, i, f"fc{i}.bias") for i in range(3, 2000)]
     found = surround(stack, chain[::-1], [])
     assert found.whole
@@ -162,6 +160,6 @@ def test_a_name_of_a_million_separators_is_read_in_one_pass() -> None:
 
 @pytest.mark.parametrize("text", ["[" * 200_000, '{"hidden": "' + "9" * 5000 + '"}'])
 def test_metadata_that_python_cannot_hold_states_nothing(text: str) -> None:
-    facts = read_facts({}, {"hparams": text, "layers": re.sub(r"\D", "", text)})
-    assert facts.hidden is None
-    assert facts.layers is None
+    stated = read_config({}, {"hparams": text, "layers": re.sub(r"\D", "", text)})
+    assert stated.hidden is None
+    assert stated.layers is None

@@ -14,9 +14,8 @@ from torch.func import jacrev
 from memaudit.contracts import AbstractDynamics, AbstractSubject, Request
 from memaudit.loading.source import parse_source
 from memaudit_rnn import RnnAdapter
-from memaudit_rnn.cells import advance, cell_weights, drive
-from memaudit_rnn.dynamics import RnnDynamics
-from memaudit_rnn.host import RnnHost
+from memaudit_rnn.network import advance, cell_weights, drive
+from memaudit_rnn.subject import RnnDynamics, RnnHost
 from memaudit_timm.recurrent import LayerSubject, recurrences
 
 FOLDER = Path(__file__).parents[2].parent / "shared" / "fixtures" / "torch_rnn"
@@ -69,7 +68,7 @@ def test_a_step_is_that_of_torchs_cell(cell: type[nn.GRUCell], bias: bool) -> No
     module = cell(3, 4, bias=bias, dtype=WIDE).requires_grad_(False)
     mode = {"RNNCell": "RNN_TANH", "GRUCell": "GRU", "LSTMCell": "LSTM"}[cell.__name__]
     named = {f"{name}_l0": value for name, value in module.named_parameters()}
-    weights, x = cell_weights(named, 0, reverse=False), noise(5, 3)
+    weights, x = cell_weights(named, "_l0"), noise(5, 3)
     state = tuple(noise(5, 4, seed=2 + part) for part in range(len(weights.sizes)))
     after = module(x, state if mode == "LSTM" else state[0])
     expected = after if mode == "LSTM" else (after,)
@@ -84,12 +83,12 @@ def test_copies_step_as_each_of_them_does_alone(mode: str) -> None:
     layers = [layer_of(mode, 3, 4, seed=seed) for seed in range(3)]
     named = [dict(layer.named_parameters()) for layer in layers]
     together = {name: torch.stack([each[name] for each in named]) for name in named[0]}
-    weights = cell_weights(together, 0, reverse=False)
+    weights = cell_weights(together, "_l0")
     x = noise(5, 3)
     state = tuple(noise(3, 5, 4, seed=part) for part in range(len(weights.sizes)))
     after = advance(mode, drive(mode, x, weights), state, weights)
     for k, each in enumerate(named):
-        own = cell_weights(each, 0, reverse=False)
+        own = cell_weights(each, "_l0")
         alone = advance(mode, drive(mode, x, own), tuple(part[k] for part in state), own)
         for mine, theirs in zip(after, alone, strict=True):
             torch.testing.assert_close(mine[k], theirs, rtol=0, atol=EXACT)

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from memaudit.contracts import AbstractPerturbable
-from memaudit_rnn import fan_network
-from memaudit_rnn.ensemble import RnnEnsemble
+from memaudit_rnn import copies
+from memaudit_rnn.copies import RnnEnsemble
 from memaudit_rnn.network import RecurrentNetwork
 from tests.plugins.test_rnn_perturbable import MODES, POOLS, inputs, network_of, stack_of
 
@@ -84,7 +84,7 @@ def test_blocks_and_threads_change_no_answer(monkeypatch: pytest.MonkeyPatch) ->
     ensemble = RnnEnsemble(network_of("GRU"), ["l0", "l1"])
     directions = ways(ensemble, *EVERY)
     whole = ensemble.respond_fan(inputs(), directions, SIZES)
-    monkeypatch.setattr(fan_network, "CACHE", 0)
+    monkeypatch.setattr(copies, "DIRECTIONS_CACHE", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     cut = ensemble.respond_fan(inputs(), directions, SIZES)
     torch.testing.assert_close(cut, whole, rtol=0, atol=EXACT)

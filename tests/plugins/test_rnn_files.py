@@ -16,8 +16,7 @@ from memaudit.contracts import AbstractSubject, Request
 from memaudit.errors import ArgumentError, SourceError
 from memaudit.loading.source import parse_source
 from memaudit_rnn import RnnAdapter
-from memaudit_rnn.host import RnnHost
-from memaudit_rnn.subject import RnnSubject
+from memaudit_rnn.subject import RnnHost, RnnSubject
 
 STACKS = {
     "lstm": nn.LSTM(3, 5, 2, batch_first=True),

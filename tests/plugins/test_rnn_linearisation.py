@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import jacrev
 
-from memaudit_rnn.cells import CellWeights, cell_weights
-from memaudit_rnn.linearisation import gru_linearisation
+from memaudit_rnn.network import CellWeights, cell_weights
+from memaudit_rnn.stored_decays import gru_linearisation
 
 SIZE = 5
 EXACT = 1e-12
@@ -26,7 +26,7 @@ def layer(*, candidate_bias: float) -> nn.GRU:
 
 
 def weights_of(gru: nn.GRU) -> CellWeights:
-    return cell_weights(dict(gru.named_parameters()), 0, reverse=False)
+    return cell_weights(dict(gru.named_parameters()), "_l0")
 
 
 def torchs_step(gru: nn.GRU, h: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from memaudit.contracts import AbstractSubject, Request
 from memaudit.errors import ArgumentError
 from memaudit.loading.source import parse_source
 from memaudit_rnn import RnnAdapter, copies
-from memaudit_rnn.ensemble import RnnEnsemble
+from memaudit_rnn.copies import RnnEnsemble
 from memaudit_rnn.network import RecurrentNetwork
 
 MODES = ("RNN_TANH", "RNN_RELU", "GRU", "LSTM")
@@ -115,8 +115,8 @@ def test_blocks_and_threads_change_no_answer(monkeypatch: pytest.MonkeyPatch) ->
     ensemble = RnnEnsemble(network, ["l0", "l1"])
     values = moved(ensemble, "recurrent", "readout")
     whole = ensemble.respond(inputs(), values)
-    monkeypatch.setattr("memaudit_rnn.ensemble.FEWEST", 1)
-    monkeypatch.setattr("memaudit_rnn.ensemble.MOST", 2)
+    monkeypatch.setattr("memaudit_rnn.copies.FEWEST", 1)
+    monkeypatch.setattr("memaudit_rnn.copies.MOST", 2)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     torch.testing.assert_close(ensemble.respond(inputs(), values), whole, rtol=0, atol=EXACT)
 

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from memaudit.contracts import AbstractSubject, Request
 from memaudit.loading.source import parse_source
 from memaudit_rnn import RnnAdapter
-from memaudit_rnn.host import RnnHost
-from memaudit_rnn.naming import BACK_SIDE, FRONT_SIDE, clear_side, likely_side
-from memaudit_rnn.subject import RnnSubject
+from memaudit_rnn.placement import BACK_SIDE, FRONT_SIDE, clear_side, likely_side
+from memaudit_rnn.subject import RnnHost, RnnSubject
 
 
 def opened(folder: Path, layers: dict[str, nn.Module], **options: object) -> AbstractSubject:

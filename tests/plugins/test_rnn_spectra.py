@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 import memaudit
 from memaudit.contracts import Setting
 from memaudit.spectrum.probe import Spectrum
-from memaudit.testing.dynamics import check_dynamics
+from tests.module_laws import check_dynamics
 from tests.plugins.recorded_answers import recorded_modes
 
 ONE_WAY = ("lstm_uni", "gru_uni", "rnn_uni")

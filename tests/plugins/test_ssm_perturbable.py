@@ -12,7 +12,6 @@ import torch
 
 import memaudit
 from memaudit.report import Identity
-from memaudit.testing import check_perturbable
 from memaudit_ssm import curse
 from memaudit_ssm.core import Core, cast
 from memaudit_ssm.lru import FORMS, LRU
@@ -20,6 +19,7 @@ from memaudit_ssm.s4 import S4, S4Recipe
 from memaudit_ssm.s4d import REAL_PART, S4D, S4DBlock
 from memaudit_ssm.s5 import S5
 from memaudit_ssm.subject import LayerSubject
+from tests.module_laws import check_perturbable
 from tests.plugins.ssm_models import mixer, opened
 
 FIXTURES = (

@@ -16,11 +16,11 @@ import memaudit
 from memaudit.contracts import DiagonalDecay
 from memaudit.numerics.linear import EXECUTIONS
 from memaudit.perturbable import plain_name
-from memaudit.testing import check_perturbable
 from memaudit_ssm import LRU, S4, S4D, S5, Core, SsmAdapter
 from memaudit_ssm.curse import BLOCKS
 from memaudit_ssm.s4 import S4Recipe
 from memaudit_ssm.subject import roles
+from tests.module_laws import check_perturbable
 from tests.plugins.ssm_models import mixer, opened
 
 WIDTH = 3

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 
 import memaudit
 from memaudit.errors import ArgumentError, SourceError
-from memaudit.testing import check_adapter, check_perturbable
+from memaudit.testing import check_adapter
 from memaudit_timm import TimmAdapter
 from memaudit_timm.patches import PatchSubject
+from tests.module_laws import check_perturbable
 from tests.plugins.timm_models import SCANNING, SMALL, made, noise, opened, saved, sequencer, vit
 
 FAMILIES = {

@@ -14,12 +14,12 @@ from torch.nn.utils import parametrize
 
 import memaudit
 from memaudit.contracts import DiagonalDecay, NoDecay
-from memaudit.reparams.best import Best
-from memaudit.retrofitting.swapping import swap
-from memaudit.testing import check_perturbable
+from memaudit.reparams import Best
+from memaudit.retrofitting.weights import swap
 from memaudit_transformers import TransformersAdapter
 from memaudit_transformers.kinds import find_recurrences, unmatched
 from memaudit_transformers.scans import fast_scans, kernel_places
+from tests.module_laws import check_perturbable
 from tests.plugins.transformers_families import FAMILIES, Family
 from tests.plugins.transformers_zoo import make, noise, opened
 

@@ -19,9 +19,9 @@ from memaudit.errors import ArgumentError, SourceError
 from memaudit.loading.source import parse_source
 from memaudit.memory.result import Status
 from memaudit.numerics.wide_floats import as_asked, really_float64
-from memaudit.testing import check_perturbable
 from memaudit_transformers import TransformersAdapter
 from memaudit_transformers.structure import proved_limit
+from tests.module_laws import check_perturbable
 from tests.plugins.transformers_families import FAMILIES, Family
 from tests.plugins.transformers_zoo import (
     PLACES,

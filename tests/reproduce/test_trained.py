@@ -7,7 +7,7 @@ import torch
 from examples.reproduce.iatn.f02_epochs import exponential
 from examples.reproduce.iatn.trained import TARGET, curves_of, seen, shown, train
 from memaudit.contracts import Setting
-from memaudit.probes.perturbing_inputs import perturbing_inputs
+from memaudit.stability.moves import perturbing_inputs
 from memaudit.wrapping import wrap
 
 

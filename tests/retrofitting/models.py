@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from memaudit.numerics.signals import seeded
-from memaudit.reparams.exp import Exp
+from memaudit.reparams import Exp
 from memaudit.stored_decay import DenseDecay, DiagonalDecay
 
 

@@ -14,10 +14,8 @@ from torch import Tensor, nn
 
 from memaudit.numerics.signals import seeded
 from memaudit.reparam import AbstractReparam
-from memaudit.reparams.direct import Direct
-from memaudit.reparams.forms import forms
-from memaudit.retrofitting.dense import eigen_form
-from memaudit.retrofitting.swapping import swap
+from memaudit.reparams import Direct, forms
+from memaudit.retrofitting.weights import eigen_form, swap
 from tests.retrofitting.models import Rates, rates, recurrent, whole
 
 DTYPES = (torch.float32, torch.float64)

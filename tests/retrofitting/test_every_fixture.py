@@ -8,7 +8,7 @@ import torch
 import memaudit
 from memaudit.contracts import AbstractSubject
 from memaudit.numerics.signals import seeded
-from memaudit.retrofitting.form import RetrofittedWeight
+from memaudit.retrofitting.weights import RetrofittedWeight
 
 pytestmark = pytest.mark.shared
 #: Checkpoints whose modes are all inside, and forms that reach them.

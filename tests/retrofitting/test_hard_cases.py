@@ -12,7 +12,7 @@ import memaudit
 from memaudit.errors import SourceError
 from memaudit.numerics.raw_domain import raw_domain
 from memaudit.numerics.signals import seeded
-from memaudit.reparams.best import Best
+from memaudit.reparams import Best
 from memaudit.retrofitting.record import Record
 from tests.retrofitting.models import recurrent
 
@@ -35,7 +35,7 @@ def test_fold_of_a_copy_leaves_the_original(rnn):
 
 
 def test_one_of_two_directions_can_be_put_back_alone():
-    from memaudit.retrofitting.swapping import unswap
+    from memaudit.retrofitting.weights import unswap
 
     model = nn.RNN(3, 4, bidirectional=True, batch_first=True)
     with torch.no_grad():

@@ -13,7 +13,7 @@ import memaudit
 from memaudit.errors import ArgumentError, SourceError
 from memaudit.numerics.signals import seeded
 from memaudit.retrofitting.folder import load_raw, save_retrofit
-from memaudit.retrofitting.raw_file import read_raw, write_raw
+from memaudit.retrofitting.record import read_raw, write_raw
 from tests.retrofitting.models import recurrent
 
 
@@ -81,7 +81,7 @@ def test_raw_weights_of_another_size_are_refused(tmp_path):
 
 def test_a_model_that_is_retrofitted_elsewhere_is_refused(tmp_path):
     write_raw(trained(recurrent()), tmp_path)
-    with pytest.raises(SourceError, match="in the folder, but not in the model"):
+    with pytest.raises(SourceError, match="in the checkpoint, but not in the model"):
         read_raw(recurrent(), tmp_path)
 
 

@@ -12,7 +12,7 @@ import memaudit
 from memaudit.errors import ArgumentError, SourceError
 from memaudit.loading import guard_torchvision
 from memaudit.numerics.signals import seeded
-from memaudit.reparams.softplus import Softplus
+from memaudit.reparams import Softplus
 from tests.retrofitting.models import recurrent
 
 guard_torchvision()
@@ -220,3 +220,15 @@ def test_the_record_is_plain_values(mamba):
     done = memaudit.retrofit(mamba, "best")
     json.dumps(done.to_dict(), allow_nan=False)
     assert "A_log: exp -> best" in str(done)
+
+
+def test_the_model_is_run_once_before_and_once_after_whatever_its_layers(monkeypatch):
+    subject = memaudit.load(nn.RNN(3, 4, num_layers=3))
+    runs = []
+    respond = type(subject).respond
+    monkeypatch.setattr(
+        type(subject), "respond", lambda self, inputs: runs.append(1) or respond(self, inputs)
+    )
+    done = memaudit.retrofit(subject, "exp", project=True, radius=False)
+    assert len(done.layers) == 3
+    assert len(runs) == 2

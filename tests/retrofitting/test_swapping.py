@@ -8,13 +8,8 @@ import pytest
 import torch
 
 from memaudit.numerics.signals import seeded
-from memaudit.reparams.best import Best
-from memaudit.reparams.exp import Exp
-from memaudit.reparams.forms import forms
-from memaudit.reparams.softplus import Softplus
-from memaudit.retrofitting.dense import eigen_form
-from memaudit.retrofitting.form import weight_of
-from memaudit.retrofitting.swapping import swap, unswap
+from memaudit.reparams import Best, Exp, Softplus, forms
+from memaudit.retrofitting.weights import eigen_form, swap, unswap, weight_of
 from tests.retrofitting.models import Rates, rates, recurrent, whole
 
 #: The form alone, without what it began with, over the largest number of the weight.

@@ -174,7 +174,7 @@ def test_the_best_checkpoint_comes_back_exactly(tmp_path):
     assert best is not None
     assert not best.endswith("checkpoint-4")
     twin = retrofitted(mamba())
-    from memaudit.retrofitting.raw_file import read_raw
+    from memaudit.retrofitting.record import read_raw
 
     read_raw(twin, tmp_path / best.rpartition("/")[2])
     assert all(torch.equal(raws(twin)[name], value) for name, value in raws(model).items())
@@ -232,7 +232,7 @@ def test_a_plain_model_is_watched_too(tmp_path):
 
 
 def test_a_matrix_has_the_margin_of_its_largest_eigenvalue():
-    from memaudit.training.recurrent_weights import recurrent_weights
+    from memaudit.retrofitting.training import recurrent_weights
 
     model = retrofitted(recurrent(), "exp")
     (weight,) = recurrent_weights(model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from memaudit.report import Finding, GateResult, Report
-from memaudit.testing.moved_samples import gradients, precision, stability
+from memaudit.testing.samples import gradients, precision, stability
 from tests.findings.spectral_evidence import modes
 from tests.handmade import assumption, curve, identity, power_law, report
 

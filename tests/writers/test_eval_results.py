@@ -9,7 +9,7 @@ import yaml
 from huggingface_hub import parse_eval_result_entries
 
 from memaudit.testing import sample_reports
-from memaudit.testing.report_format import HOSTILE, NAMES, everywhere
+from memaudit.testing.laws import HOSTILE, NAMES, everywhere
 from memaudit.writers.card import eval_results
 from tests.handmade import curve, of_kind, power_law, report
 

@@ -13,6 +13,7 @@ from tests.handmade import curve, identity, report
 from tests.writers.samples import cut_short, told
 
 VERDICT = (
+    "Remembers 139 steps (query heaviside, the shortest; under impulse more than 512 steps); "
     "heaviside exponential, horizon 139; impulse polynomial, horizon > 512; 2 warnings, 1 note"
 )
 FINDINGS = """\

@@ -8,11 +8,11 @@ from matplotlib.figure import Figure
 import memaudit
 from examples.reproduce.drawing import COLOURS, lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
+from examples.reproduce.students import DiagonalStudent
 from memaudit.numerics.rounding.formats import rounded
 from memaudit.numerics.signals import seeded
-from memaudit.probes.stability import Stability
 from memaudit.report import Report
-from memaudit.students import DiagonalStudent
+from memaudit.stability.probe import Stability
 
 MODES = (0.5, 0.9, 0.99, 0.999)
 FORMS = ("direct", "exp", "softplus", "best")

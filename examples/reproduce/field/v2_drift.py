@@ -14,8 +14,8 @@ from torch import Tensor, nn
 import memaudit
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
-from memaudit.students import DiagonalStudent, fit
-from memaudit.training.monitor import Monitor, make_watch
+from examples.reproduce.students import DiagonalStudent, fit
+from memaudit.retrofitting.training import Monitor, make_watch
 
 UPDATES, EVERY = 300, 5
 #: The rates of a Mamba at the start are 1, 2, …; its steps are of about this size.

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
+from examples.reproduce.students import DiagonalStudent, fit
 from memaudit.numerics.signals import seeded
-from memaudit.students import DiagonalStudent, fit
 
 FORMS = ("softplus", "heavytail")
 RATES = {"adam": (0.1, 1.0, 3.0), "sgd": (1.0, 10.0, 100.0)}

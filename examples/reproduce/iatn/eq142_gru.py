@@ -13,8 +13,8 @@ from torch import Tensor, nn
 import memaudit
 from examples.reproduce.drawing import COLOURS, lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
-from memaudit_rnn.cells import CellWeights
-from memaudit_rnn.linearisation import gru_linearisation
+from memaudit_rnn.network import CellWeights
+from memaudit_rnn.stored_decays import gru_linearisation
 
 SIZE, LAGS = 16, 256
 #: Formula and derivative are the same expression, summed in another order.

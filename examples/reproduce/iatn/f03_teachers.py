@@ -24,7 +24,7 @@ from examples.reproduce.iatn.trained import (
     train_family,
 )
 from examples.reproduce.row import Effort, Number, Outcome, Row
-from memaudit.students import RecurrentStudent
+from examples.reproduce.students import RecurrentStudent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

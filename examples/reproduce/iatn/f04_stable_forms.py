@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 import memaudit
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
+from examples.reproduce.students import fitted
 from memaudit.families.result import FamilyReport
-from memaudit.students import fitted
 
 TARGET = "poly:1.1"
 SIZES = (2, 4, 6, 8, 14)

@@ -13,8 +13,7 @@ from torch.nn.functional import cross_entropy
 from examples.reproduce.data import Images, mnist
 from examples.reproduce.drawing import COLOURS, lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
-from memaudit.students import RecurrentStudent
-from memaudit.students.recurrent import FASTEST, SLOWEST
+from examples.reproduce.students import FASTEST, SLOWEST, RecurrentStudent
 
 #: Form → test loss and accuracy as Table 1 has them.
 PRINTED = {

@@ -14,8 +14,8 @@ import memaudit
 from examples.hurwitz_but_persistent import Drifter, audit
 from examples.reproduce.drawing import COLOURS, lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
+from examples.reproduce.students import RecurrentStudent
 from memaudit.memory.result import Curve
-from memaudit.students import RecurrentStudent
 
 SIZES, NETWORKS, LAGS = (2, 4, 16, 64, 256), 20, 1000
 #: A memory that ends above this share of its largest value has not decayed, below it it has.

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 import memaudit
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
+from examples.reproduce.students import RecurrentStudent, fit
 from memaudit.families.result import FamilyReport
 from memaudit.memory.result import Curve
-from memaudit.students import RecurrentStudent, fit
 
 Tick = Callable[[], None]
 SIZES = (8, 16, 32, 64)

@@ -14,12 +14,11 @@ from examples.reproduce.drawing import lines, panels
 from examples.reproduce.iatn.f01_linear_stability import BETAS, SIZES
 from examples.reproduce.iatn.f12_transformer import RandomTransformer
 from examples.reproduce.row import Effort, Number, Outcome, Row
+from examples.reproduce.students import DiagonalStudent, fit, fitted
 from memaudit.families.result import Crossing, FamilyReport
 from memaudit.memory.result import Curve
 from memaudit.reparam import AbstractReparam
-from memaudit.reparams.forms import forms
-from memaudit.reparams.inverse import Inverse
-from memaudit.students import DiagonalStudent, fit, fitted
+from memaudit.reparams import Inverse, forms
 
 TARGET, STEPS, LAGS = "poly:1.1", 400, 512
 DTYPES = {"float64": torch.float64, "float32": torch.float32}

@@ -13,7 +13,7 @@ import memaudit
 from examples.hurwitz_but_persistent import audit as audit_fig11
 from examples.reproduce.drawing import COLOURS, lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
-from memaudit.students import RecurrentStudent, fitted
+from examples.reproduce.students import RecurrentStudent, fitted
 
 STEP = 0.1
 #: Lags of the scan; where slow oscillations leave the decay open, the longer ones are tried.

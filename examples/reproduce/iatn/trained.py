@@ -10,8 +10,8 @@ import torch
 
 import memaudit
 from examples.reproduce.row import Number
+from examples.reproduce.students import Fit, RecurrentStudent, fit
 from memaudit.numerics.crossings import LEAD, Span, trend
-from memaudit.students import Fit, RecurrentStudent, fit
 
 if TYPE_CHECKING:
     from examples.reproduce.row import Effort

@@ -14,9 +14,9 @@ from torch import nn
 import memaudit
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
+from examples.reproduce.students import DiagonalStudent, fit
 from memaudit.families.result import FamilyReport
 from memaudit.numerics.signals import seeded
-from memaudit.students import DiagonalStudent, fit
 from memaudit_ssm import S4
 
 BETAS = tuple(1e-3 * 2.0 ** (k / 2) for k in range(21))

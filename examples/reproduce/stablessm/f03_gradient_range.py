@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
+from examples.reproduce.students import DiagonalStudent, fit
 from memaudit.numerics.signals import seeded
-from memaudit.students import DiagonalStudent, fit
 
 FORMS = ("direct", "relu", "exp", "softplus", "tanh", "best")
 MODES = 16

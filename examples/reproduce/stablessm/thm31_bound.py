@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 import memaudit
+from examples.exact_error import radius_direct
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
 from examples.reproduce.stablessm.shallow import ShallowSSM
-from memaudit.numerics.perturbation.diagonal import radius_direct
 from memaudit.numerics.signals import seeded
 
 #: Steps of continuous time, and how many are looked at: three time scales of the slowest mode.

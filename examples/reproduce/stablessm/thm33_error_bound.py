@@ -11,10 +11,9 @@ from torch import Tensor
 import memaudit
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
+from examples.reproduce.students import DiagonalStudent, fitted, form_of
 from memaudit.numerics.signals import seeded
 from memaudit.reparam import AbstractReparam
-from memaudit.students import DiagonalStudent, fitted
-from memaudit.students.forms import form_of
 from memaudit.targets import target
 
 TARGET, STEPS = "poly:1.1", 200

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
+from examples.reproduce.students import DiagonalStudent
 from memaudit.numerics.signals import seeded
-from memaudit.students import DiagonalStudent
 from memaudit.targets import target
 
 #: Every form that reaches all modes below; in continuous time best needs rates below 1/b = 2.

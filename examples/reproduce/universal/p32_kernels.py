@@ -10,8 +10,8 @@ from torch import Tensor
 
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
+from examples.reproduce.students import fitted
 from memaudit.numerics.recall import roots_of_unity, vandermonde
-from memaudit.students import fitted
 from memaudit.targets import target
 
 KERNELS = {

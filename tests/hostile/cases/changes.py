@@ -65,7 +65,7 @@ def at(step: str, change: Change) -> Callable[[list[str]], int]:
     def command(arguments: list[str]) -> int:
         from memaudit import rig
         from memaudit.cli.app import main
-        from memaudit.loading import weight_file
+        from memaudit.loading import checkpoint
 
         waiting = [change]
 
@@ -73,7 +73,7 @@ def at(step: str, change: Change) -> Callable[[list[str]], int]:
             if name == step and waiting:
                 waiting.pop()(Path(arguments[1]))
 
-        rig.step = weight_file.step = reached
+        rig.step = checkpoint.step = reached
         return main(arguments)
 
     return command

@@ -1,1 +1,0 @@
-"""The config.json of a checkpoint: hostile text, cleaned, and measured against the weights."""

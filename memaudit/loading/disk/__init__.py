@@ -1,1 +1,0 @@
-"""Files and folders on disk: reading by position, containment, shards, budgets."""

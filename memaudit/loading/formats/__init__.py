@@ -1,1 +1,0 @@
-"""The formats of weight files that carry no code."""

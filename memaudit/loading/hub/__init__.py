@@ -1,1 +1,0 @@
-"""Repositories of the hub: fetched by a child process with a deadline."""

@@ -1,1 +1,0 @@
-"""Torch files: pickles read by instructions of our own, in which nothing is imported or called."""

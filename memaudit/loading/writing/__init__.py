@@ -1,1 +1,0 @@
-"""Writing checkpoints: one file for every format that memaudit writes."""

@@ -1,1 +1,0 @@
-"""The memory functions, one class each."""

@@ -1,1 +1,0 @@
-"""Reparameterizations: how a raw weight becomes an eigenvalue, one class each."""

@@ -1,0 +1,123 @@
+"""What the records of gradients say: metrics, sections, and the rule MA206."""
+
+from __future__ import annotations
+
+from memaudit.gradient.result import GradientResult, gradient_range
+from tests.gradient.gradients import form, gradient
+from tests.handmade import curve, report
+
+
+def found(**changes):
+    named = {"decay": "layers.0.log_A_real", **changes}
+    return list(gradient_range.check(report(curve(), gradient=(gradient(**named),))))
+
+
+def test_ratios_of_one_size_are_no_finding():
+    assert found() == []
+    edge = (form("exp", 20.0, median=0.2), form("softplus", 2.0))
+    assert found(reparams=edge) == []
+
+
+def test_a_largest_ratio_far_above_the_median_is_told():
+    spread = (form("exp", 20.1, median=0.2), form("softplus", 10.0))
+    (finding,) = found(reparams=spread)
+    assert (
+        finding.message == "the largest gradient over weight of exp is 20.1, beside a median of 0.2"
+    )
+    assert finding.advice == (
+        "train it with softplus, or keep gradient descent on layers.0.log_A_real below 0.12"
+    )
+    assert finding.where == "layers.0"
+
+
+def test_a_ratio_far_above_that_of_the_recommended_form_is_told_with_its_place():
+    worse = (form("exp", 20.1), form("softplus", 2.0))
+    (finding,) = found(reparams=worse, where="encoder")
+    assert "where softplus has 2 at the same eigenvalues" in finding.message
+    assert finding.where == "encoder: layers.0"
+
+
+def test_a_layer_that_has_the_recommended_form_is_told_the_safe_rate_alone():
+    spread = (form("exp", 20.1, median=0.2),)
+    (finding,) = found(reparams=spread, recommended="exp")
+    assert finding.advice == "keep gradient descent on layers.0.log_A_real below 0.12"
+
+
+def test_a_smaller_rate_that_other_weights_of_the_layer_need_is_told_too():
+    spread = (form("exp", 20.1, median=0.2),)
+    (finding,) = found(reparams=spread, recommended="exp", own=400.0)
+    assert finding.advice == (
+        "keep gradient descent on layers.0.log_A_real below 0.12, "
+        "and on all its recurrent weights below 0.0025"
+    )
+
+
+def test_a_report_that_names_no_weight_is_told_what_the_rate_is_for():
+    (finding,) = found(reparams=(form("exp", 20.1, median=0.2),), recommended="exp", decay="")
+    assert finding.advice == "keep gradient descent on the weight of its modes below 0.12"
+
+
+def test_a_dense_layer_and_an_unmeasured_one_are_no_finding():
+    assert found(reparams=(), recommended="") == []
+    assert found(current="", reparams=(), own=None) == []
+
+
+def test_the_ratio_of_the_model_is_the_largest_of_its_layers():
+    items = (gradient(own=8.0), gradient("layers.1", own=9.0), gradient("layers.2", own=None))
+    made = report(curve(), gradient=items)
+    metrics = {k: v for k, v in made.metrics().items() if "gradient" in k}
+    assert metrics == {
+        "memaudit/gradient_over_weight": 9.0,
+        "memaudit/gradient_over_weight/layers.0": 8.0,
+        "memaudit/gradient_over_weight/layers.1": 9.0,
+    }
+    (whole,) = [m for m in made.numbers() if m.name == "gradient_over_weight" and not m.layer]
+    assert (whole.holder, whole.unknown) == ("layers.1", ("layers.2",))
+
+
+def test_the_layer_of_a_part_of_a_host_is_named_once():
+    assert gradient("cell", where="encoder").place == "encoder.cell"
+    assert gradient("encoder.cell", where="encoder").place == "encoder.cell"
+    assert gradient("encoder", where="encoder").place == "encoder"
+
+
+def test_the_tables_have_the_layer_with_both_forms_and_every_form():
+    flat = form("clip", 0.1, barred="flat")
+    forms = (form("exp", 4.0), form("softplus", 2.0), flat, form("direct", 0.2, stable=False))
+    (section,) = GradientResult((gradient(reparams=forms),)).sections()
+    layers, others = section.tables
+    assert layers.rows == (("layers.0", "exp", 4.0, "softplus", 2.0, 0.125, 8.0),)
+    assert [row[1:5] for row in others.rows] == [
+        ("exp", "yes", "current", 4.0),
+        ("softplus", "yes", "recommended", 2.0),
+        ("clip", "flat", None, 0.1),
+        ("direct", "unstable", None, 0.2),
+    ]
+    assert section.line == "reparameterization to train with: softplus"
+    (figure,) = section.figures
+    assert [s.name for s in figure.series] == ["median", "largest", "scale"]
+    assert figure.series[1].x.tolist() == [4.0, 2.0, 0.1, 0.2]
+    assert figure.series[1].labels == ("exp", "softplus", "clip", "direct")
+
+
+def test_what_several_layers_share_is_said_once():
+    items = tuple(gradient(f"layers.{i}", note="a weight is zero") for i in range(3))
+    (section,) = GradientResult(items).sections()
+    assert "layers.0 and 2 more: a weight is zero" in section.text
+    assert "layers.0 and 2 more: softplus has less." in section.text
+
+
+def test_a_layer_without_other_forms_has_its_own_ratio_alone():
+    item = gradient(current="direct", reparams=(), recommended="", reasoning="", note="dense")
+    (section,) = GradientResult((item,)).sections()
+    (table,) = section.tables
+    assert table.texts() == [["layers.0", "direct", "-", "-", "-", "-", "8"]]
+    assert section.figures == ()
+    assert section.text[-1] == "layers.0: dense"
+
+
+def test_foreign_names_hold_no_control_characters():
+    item = gradient("\x1b[31mred[/]", current="\x1b[2J", note="\x1b]0;title\x07")
+    (section,) = GradientResult((item,)).sections()
+    shown = [*section.text, *(cell for t in section.tables for row in t.texts() for cell in row)]
+    assert "\x1b" not in "".join(shown)
