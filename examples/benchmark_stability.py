@@ -18,11 +18,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from memaudit.numerics.perturbation import diagonal
 from torch import Tensor, nn
 
 import memaudit
 from memaudit.contracts import AbstractPerturbable, AbstractSubject
-from memaudit.numerics.perturbation import diagonal
 from memaudit.numerics.signals import seeded
 from memaudit.stability.moves import draw, error_norm
 from memaudit.stability.moves import error_norms as fan_norms

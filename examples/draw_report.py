@@ -13,7 +13,7 @@ from rich.style import Style
 from rich.terminal_theme import DIMMED_MONOKAI as THEME
 
 import memaudit
-from memaudit.reports.terminal import Terminal
+from memaudit.writers.terminal import whole
 
 #: Width and height of a character cell, and the margin, in pixels.
 CELL, LINE, MARGIN = 8.4, 18.0, 16.0
@@ -32,7 +32,7 @@ def draw(report: memaudit.Report, *, width: int) -> str:
         record=True,
         legacy_windows=False,
     )
-    Terminal().print_to(console, report)
+    console.print(whole(report.document(), width=width))
     lines = list(Segment.split_lines(console._record_buffer))
     body = "\n".join(drawn for row, line in enumerate(lines) for drawn in _line(line, row))
     across, down = width * CELL + 2 * MARGIN, len(lines) * LINE + 2 * MARGIN

@@ -233,7 +233,7 @@ def _progress(progress: Progress | bool | None) -> Iterator[Progress]:
     if callable(progress):
         yield progress
         return
-    from memaudit.reports.progress import progress_bar
+    from memaudit.writers.progress import progress_bar
 
     with progress_bar(wanted=bool(progress)) as advance:
         yield advance

@@ -48,13 +48,13 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "MA209": "memaudit.families.result:weight_growth",
     },
     "reports": {
-        "terminal": "memaudit.reports.terminal:Terminal",
-        "json": "memaudit.reports.json_file:JsonFile",
-        "markdown": "memaudit.reports.markdown:Markdown",
-        "github": "memaudit.reports.github:Github",
-        "junit": "memaudit.reports.junit:Junit",
-        "lm-eval": "memaudit.reports.lm_eval:LmEval",
-        "html": "memaudit.reports.html_page:HtmlPage",
+        "terminal": "memaudit.writers.terminal:Terminal",
+        "json": "memaudit.writers.json_file:JsonFile",
+        "markdown": "memaudit.writers.markdown:Markdown",
+        "github": "memaudit.writers.github:Github",
+        "junit": "memaudit.writers.junit:Junit",
+        "lm-eval": "memaudit.writers.lm_eval:LmEval",
+        "html": "memaudit.writers.html:Html",
     },
 }
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 SCHEMA = 2
 PREFIX = "memaudit/"
 SEVERITIES = ("note", "warning", "error")
+#: The first line of a report that is not complete.
+PARTIAL = "PARTIAL REPORT: the audit was cut short; this is what was measured before."
 
 
 def spelled(name: str) -> str:
@@ -350,39 +352,79 @@ class Report(Record):
 
     def document(self) -> Document:
         """The report as a writer for people draws it."""
+        from memaudit.options import command
         from memaudit.sections import Document
 
         subject = self.subject
         facts = [
             ("model", clean(subject.description) or clean(subject.family)),
-            ("family", f"{clean(subject.family)} (adapter {clean(subject.adapter)})"),
             ("parameters", f"{subject.parameters:,}, {_percent(subject.coverage)} of them run"),
             ("run as", f"{clean(subject.dtype)} on {clean(subject.device)}"),
+            ("family", f"{clean(subject.family)} (adapter {clean(subject.adapter)})"),
             *((f"assumed {clean(k)}", clean(v)) for k, v in subject.assumed.items()),
             *(("note", clean(note)) for note in subject.notes),
         ]
-        warnings = [] if self.complete else ["The audit is incomplete: what follows was measured."]
+        warnings = [] if self.complete else [PARTIAL]
         for error in self.errors:
             stage = f" ({error['stage']})" if error.get("stage") else ""
-            warnings.append(clean(f"{error.get('code', '')}{stage}: {error.get('message', '')}"))
+            hint = f"; {error['hint']}" if error.get("hint") else ""
+            fact = f"{error.get('code', '')}{stage}: {error.get('message', '')}{hint}"
+            warnings.append(clean(fact, limit=1200))
         shown = ("horizon", "seed", "level")
         footer = [f"{key} {clean(self.settings[key])}" for key in shown if key in self.settings]
         if self.timing:
             footer.append(f"{sum(self.timing.values()):.1f} s")
-        footer += [f"{clean(key)} {clean(value)}" for key, value in self.environment.items()]
+        footer += [
+            f"{clean(key)} {clean(value)}"
+            for key, value in self.environment.items()
+            if key != "platform"  # long, and the same every day; the table of settings has it
+        ]
+        sections = self.sections()
+        headed = [section for section in sections if section.headline]
+        others = [section for section in sections if not section.headline]
         return Document(
             title=clean(subject.source),
             facts=tuple(facts),
             warnings=tuple(warnings),
-            sections=tuple(self.sections()),
+            sections=(*headed, *others, self._settings()),
             findings=self.findings,
             gates=self.gates,
             footer=tuple(footer),
+            command=command(self),
         )
+
+    def _settings(self) -> Section:
+        """All that the numbers rest on."""
+        from memaudit.sections import Column, Section, Table
+
+        who = self.subject
+        weights = {
+            "sha256 of the weights": who.sha256,
+            "recurrent layers": len(who.recurrences),
+            "context": who.context,
+            "longest input": who.longest,
+        }
+        times = {name.removesuffix("_seconds"): f"{s:.1f} s" for name, s in self.timing.items()}
+        groups = {
+            "Settings": self.settings,
+            "Model": weights,
+            "Environment": self.environment,
+            "Time": times,
+        }
+        columns = (Column("name", key=True), Column("value"))
+        tables = [
+            Table(
+                columns,
+                tuple((clean(k, limit=120), _setting(v)) for k, v in facts.items() if v or v == 0),
+                title=title,
+            )
+            for title, facts in groups.items()
+        ]
+        return Section("Settings", tables=tuple(t for t in tables if t.rows), detail=True)
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from memaudit.reports.notebook import notebook_html
+        from memaudit.writers.html import notebook_html
 
         return notebook_html(self)
 
@@ -394,8 +436,8 @@ class Report(Record):
         from memaudit.extras import needs
 
         with needs("matplotlib", extra="plot"):
-            from memaudit.reports.drawing.figure import figure
-        return figure(self, queries=queries)
+            from memaudit.writers.figure import figure
+        return figure(self.document(), series=queries)
 
     # Files
 
@@ -488,7 +530,17 @@ def _decoded(name: str, data: Any) -> Result:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %"
+    """A share in percent; what is not all of it never rounds up to 100 %."""
+    return "100 %" if share >= 1.0 else f"{min(100 * share, 99.9):.1f} %"
+
+
+def _setting(value: Any) -> str:
+    """The value of a setting, lists and options of probes included, as words."""
+    if isinstance(value, dict):
+        value = [f"{name} {item}" for name, item in value.items()]
+    if isinstance(value, list | tuple):
+        value = ", ".join(map(str, value))
+    return clean(value, limit=600)
 
 
 def unknown_schema(schema: Any) -> SourceError:

@@ -158,7 +158,8 @@ class Section:
     """What one result has to show.
 
     `headline` is a sentence for the top of a report, `line` the one line of a summary. `text` are
-    paragraphs. `detail` sections are for a whole report only, never for a summary or a card.
+    paragraphs. A section with a headline shows its first figure and table in a summary, too. `detail`
+    sections are for a whole report only, never for a summary or a card.
     """
 
     title: str
@@ -167,6 +168,7 @@ class Section:
     text: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
     figures: tuple[Figure, ...] = ()
+    detail: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

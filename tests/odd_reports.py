@@ -11,18 +11,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memaudit.comparing import compare
-
 from memaudit import registry
-from memaudit.cards import eval_results
+from memaudit.compare import compare
 from memaudit.errors import MemauditError
 from memaudit.report import Report
-from memaudit.reports.diff import diff_text
-from memaudit.reports.diff_html import diff_html
-from memaudit.reports.notebook import notebook_html
-from memaudit.reports.overview import one_line, overview
-from memaudit.reports.plain_text import plain_text
 from memaudit.testing import sample_reports
+from memaudit.writers.card import eval_results
+from memaudit.writers.html import notebook_html, render_document
+from memaudit.writers.terminal import brief, one_line, plain_text, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -77,13 +73,13 @@ def all_uses() -> Uses:
         **{name: registry.build("reports", name).render for name in built_in},
         "print": repr,
         "line": one_line,
-        "summary": lambda report: plain_text(overview(report), width=80),
+        "summary": lambda report: plain_text(brief(report.document())),
         "metrics": Report.metrics,
         "rows": Report.rows,
         "frame": Report.frame,
         "card": eval_results,
-        "diff": lambda report: diff_text(compare(report, report), verbose=True),
-        "page of a diff": lambda r: diff_html(compare(r, r), r, r, files=("a", "b")),
+        "diff": lambda report: plain_text(whole(compare(report, report).document())),
+        "page of a diff": lambda report: render_document(compare(report, report).document()),
         "notebook": notebook_html,
     }
 

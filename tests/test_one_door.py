@@ -32,7 +32,7 @@ METHODS = {
 ALLOWED = {
     "memaudit/report_files.py": {"read_text", "os.fdopen", "os.open"},  # reports, not checkpoints
     "memaudit/texts.py": {"text.open"},  # a text for queries in token space
-    "memaudit/cards/writing.py": {"read_bytes"},  # the README beside a model
+    "memaudit/writers/card.py": {"read_bytes"},  # the README beside a model
     "memaudit/data/__init__.py": {"read_text"},  # the text in the package
     "plugins/memaudit_transformers/building.py": {"from_pretrained"},  # no path: tensors are given
     "plugins/memaudit_transformers/tokenizer.py": {"from_pretrained"},  # local files, looked at

@@ -91,7 +91,7 @@ def _run(names: Sequence[str], asked: Namespace) -> int:
 
 def _alone(name: str, out: Path, given: dict[str, Any]) -> list[tuple[str, Any]]:
     """One row by itself, with a bar on a terminal; what goes wrong in it is shown whole."""
-    from memaudit.reports.progress import progress_bar
+    from memaudit.writers.progress import progress_bar
 
     try:
         with progress_bar(wanted=True) as advance:

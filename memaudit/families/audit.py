@@ -94,7 +94,7 @@ def family(
     if callable(progress):
         found = _measured(sources, target, plan, seed, steps, progress, options)
     else:
-        from memaudit.reports.progress import progress_bar
+        from memaudit.writers.progress import progress_bar
 
         with progress_bar(wanted=bool(progress)) as advance:
             found = _measured(sources, target, plan, seed, steps, advance, options)

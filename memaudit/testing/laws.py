@@ -365,7 +365,7 @@ def everywhere(report: Report, name: str) -> Report:
     curves = {key: replace(curve, normalization=name) for key, curve in made.memory.items()}
     cell = Recurrence(layer=name, cell=name, size=1, parameters=1)
     who = replace(made.subject, family=name, adapter=name, recurrences=(cell,))
-    return replace(made, subject=who, memory=curves, layers={name: curves})
+    return replace(having(made, memory=curves, layers={name: curves}), subject=who)
 
 
 def check_escaped(form: AbstractReportFormat, text: str, harmless: str, what: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from memaudit import registry
 from memaudit.audit import scan
 from memaudit.closed_form.result import ClosedForm
 from memaudit.gradient.result import Gradient, ReparamGradient
@@ -128,21 +129,36 @@ def sample_reports() -> dict[str, Report]:
     )
     return {
         "full": full,
-        "layered": replace(full, subject=replace(full.subject, whole=False), layers=layers),
-        "deep": replace(full, layers=layers, spectrum=(modes,), closed_form=(_linear(curve),)),
-        "moved": replace(full, stability=stability(), precision=precision(), gradient=gradients()),
-        "partial": replace(full, memory={"heaviside": cut}, complete=False, errors=(error,)),
+        "layered": replace(
+            having(full, layers=layers, whole=False), subject=replace(full.subject, whole=False)
+        ),
+        "deep": having(full, layers=layers, spectrum=(modes,), closed_form=(_linear(curve),)),
+        "moved": having(full, stability=stability(), precision=precision(), gradient=gradients()),
+        "partial": replace(
+            having(full, memory={"heaviside": cut}), complete=False, errors=(error,)
+        ),
         "empty": Report(subject=who, settings={}),
     }
+
+
+def having(report: Report, **values: Any) -> Report:
+    """The report with other results, by the names of `report.NAME`; `whole` False is a host's."""
+    memory, results = report["memory"], dict(report.results)
+    fields = {"memory": "curves", "layers": "layers", "whole": "whole"}
+    changed = {fields[name]: values.pop(name) for name in fields if name in values}
+    results["memory"] = replace(memory, **changed, requested=tuple(changed.get("curves", ())))
+    for name, value in values.items():
+        kind = registry.load(registry.find("probes", name.replace("_", "-"))).result
+        results[name.replace("_", "-")] = kind(value) if kind.attribute else value
+    return replace(report, results=results)
 
 
 def renamed(report: Report, name: str) -> Report:
     """The report of a source that calls everything by that name."""
     curves = {name: replace(report.memory["heaviside"], query=name)}
     who = replace(report.subject, source=name, description=name, assumed={name: name})
-    return replace(
+    made = having(
         report,
-        subject=replace(who, notes=(name,)),
         memory=curves,
         layers={name: curves},
         spectrum=tuple(
@@ -154,6 +170,10 @@ def renamed(report: Report, name: str) -> Report:
             replace(c, layer=name, note=name, fed=name, where=name) for c in report.closed_form
         ),
         assumptions=tuple(replace(a, note=name, where=name) for a in report.assumptions),
+    )
+    return replace(
+        made,
+        subject=replace(who, notes=(name,)),
         findings=tuple(replace(f, message=name, advice=name, where=name) for f in report.findings),
         errors=({"code": "E_X", "stage": name, "message": name, "hint": name},),
         environment={name: name},

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 import pytest
 
-from memaudit.reports.html_page import HtmlPage
-from memaudit.testing.samples import precision
-from tests.handmade import LAGS, curve, of_kind, report
-from tests.reports.handmade_page import everything
+from memaudit.sections import Axis, Document, Figure, Line, Points, Section
+from memaudit.writers.html import render_document
+from tests.writers.documents import document
 
 BOXES = (
     "all => all.map(e => e.getBoundingClientRect()).map(b => [b.left, b.top, b.right, b.bottom])"
 )
-
-
-def figure(visited, title: str):
-    heading = visited.page.get_by_role("heading", name=title, exact=True)
-    return visited.page.locator("figure", has=heading)
 
 
 def apart(one: list[float], other: list[float]) -> bool:
@@ -29,10 +22,8 @@ def apart(one: list[float], other: list[float]) -> bool:
     return across or one[3] <= other[1] + 1 or other[3] <= one[1] + 1
 
 
-@pytest.mark.parametrize("layers", [1, 24])
-def test_on_paper_no_plot_is_larger_than_its_box(visit, layers):
-    whole = everything()
-    visited = visit(HtmlPage().render(replace(whole, spectrum=whole.spectrum[:layers])))
+def test_on_paper_no_plot_is_larger_than_its_box(visit):
+    visited = visit(render_document(document()))
     visited.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
     visited.page.set_viewport_size({"width": 688, "height": 1017})
     visited.page.emulate_media(media="print")
@@ -40,51 +31,42 @@ def test_on_paper_no_plot_is_larger_than_its_box(visit, layers):
         "all => all.map(e => [e.querySelector('svg').getBoundingClientRect().height,"
         " e.getBoundingClientRect().height])"
     )
-    assert len(heights) > 5
+    assert len(heights) == 3
     assert all(drawn <= box + 1 for drawn, box in heights), heights
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_names_of_number_formats_lie_neither_on_each_other_nor_on_points(visit, width):
-    made = precision()
+def test_names_of_points_lie_neither_on_each_other_nor_on_points(visit, width):
     betas = np.geomspace(0.02, 0.03, 6)
-    near = tuple(
-        replace(made.roundings[0], format=f"format-{k}", betas={"spectral": b, "max-abs": b})
-        for k, b in enumerate(betas.tolist())
+    sizes = np.geomspace(1e-4, 1.0, 30)
+    names = tuple(f"format-{k}" for k in range(6))
+    figure = Figure(
+        "E(beta)",
+        Axis("beta", log=True),
+        Axis("error", log=True),
+        (Line("recurrent", sizes, 3 * sizes), Points("formats", betas, 3 * betas, names)),
     )
-    page = HtmlPage().render(everything(precision=replace(made, roundings=near)))
+    page = render_document(Document("x", sections=(Section("S", figures=(figure,)),)))
     visited = visit(page, width=width)
-    names = figure(visited, "E(beta)").locator(".plot text", has_text="format-")
-    boxes = names.evaluate_all(BOXES)
+    boxes = visited.page.locator(".plot text", has_text="format-").evaluate_all(BOXES)
     assert len(boxes) >= 2
     assert all(apart(a, b) for a, b in combinations(boxes, 2)), boxes
     script = (
-        "const s = c.getOption().series.find(s => s.id === 'formats');"
-        "return s.data.map(d => c.convertToPixel({ seriesId: 'formats' }, d.value))"
+        "const s = c.getOption().series.find(s => s.id === 'points formats');"
+        "return s.data.map(d => c.convertToPixel({ seriesId: s.id }, d.value))"
     )
-    place = visited.page.locator("figure").evaluate_all(
-        "all => all.findIndex(f => f.querySelector('h3').textContent === 'E(beta)')"
-    )
-    plot = figure(visited, "E(beta)").locator(".plot").bounding_box()
-    for x, y in visited.chart(place, script):
+    plot = visited.page.locator(".plot").bounding_box()
+    for x, y in visited.chart(0, script):
         at = [plot["x"] + x - 4, plot["y"] + y - 4, plot["x"] + x + 4, plot["y"] + y + 4]
         assert all(apart(at, box) for box in boxes)
     assert visited.errors == []
 
 
-def test_a_horizon_of_zero_stands_at_a_place_called_zero(visit):
-    layers = {f"l{k}": {"impulse": curve("impulse", horizon=h)} for k, h in enumerate((0, 39))}
-    visited = visit(HtmlPage().render(everything(layers=layers)))
-    told = figure(visited, "Horizon of every layer").locator(".plot text").all_text_contents()
-    assert [word for word in told if word[0].isdigit()] == ["0", "10⁰", "10¹", "10²"]
-    assert visited.errors == []
-
-
-def test_a_query_of_which_nothing_is_heard_leaves_the_page_quiet(visit):
-    silent = of_kind("memoryless", "reversed", values=np.zeros(len(LAGS)), floor=1e-18)
-    visited = visit(HtmlPage().render(report(curve("impulse"), silent)))
-    chosen = figure(visited, "reversed")
-    assert "Not drawn: nothing rises above the numerical floor" in chosen.inner_text()
-    assert chosen.locator("svg, .plot").count() == 0
+def test_a_figure_without_anything_to_draw_leaves_the_page_quiet(visit):
+    zeros = Figure("Z", Axis("lag"), Axis("y", log=True), (Line("a", np.arange(9), np.zeros(9)),))
+    first, *others = document().sections
+    section = Section("Memory", figures=(*first.figures, zeros))
+    visited = visit(render_document(document(sections=(section, *others))))
+    assert "Not drawn: there is nothing to see." in visited.page.locator("main").inner_text()
     visited.page.locator("#memory").get_by_label("logarithmic").check()
     assert visited.errors == []

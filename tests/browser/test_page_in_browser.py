@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from memaudit.reports.html_page import HtmlPage
-from tests.handmade import report
-from tests.reports.handmade_page import LAYERS, everything
+from memaudit.sections import Document
+from memaudit.writers.html import render_document
+from tests.writers.documents import LAYERS, document
 
-OVERVIEW, FIRST = 0, 1
-HORIZONS, CURVES = 4, 5
+#: The figures of the page by their places.
+OVERVIEW, PLANE, FORMATS = 0, 1, 2
 
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return HtmlPage().render(everything())
+    return render_document(document())
 
 
 def figure(visited, title: str):
@@ -61,11 +62,23 @@ def test_a_click_on_the_legend_takes_a_curve_away_and_back(visit, page):
 
 def test_all_curves_of_a_long_legend_go_at_once(visit, page):
     visited = visit(page)
-    chosen = figure(visited, "Curves of the layers")
-    assert chosen.locator(".keys:visible button[data-name]").count() == LAYERS
-    before = len(lines(visited, CURVES))
+    chosen = figure(visited, "Complex plane")
+    assert chosen.locator(".keys button[data-name]").count() == LAYERS + 2
+    points = chosen.locator(".plot path")
+    before = points.count()
     chosen.get_by_role("button", name="none", exact=True).click()
-    assert len(lines(visited, CURVES)) <= before - LAYERS
+    assert points.count() <= before - LAYERS
+
+
+def test_what_is_not_shown_is_off_until_its_name_is_pressed(visit, page):
+    visited = visit(page)
+    button = figure(visited, "All queries").get_by_role("button", name="spread")
+    assert button.get_attribute("aria-pressed") == "false"
+    before = len(lines(visited, OVERVIEW))
+    button.click()
+    assert button.get_attribute("aria-pressed") == "true"
+    assert len(lines(visited, OVERVIEW)) > before
+    assert visited.errors == []
 
 
 def test_hovering_tells_lag_and_values(visit, page):
@@ -83,33 +96,24 @@ def test_hovering_tells_lag_and_values(visit, page):
 def test_a_table_opened_shows_the_numbers_of_the_report(visit, page):
     visited = visit(page)
     chosen = figure(visited, "All queries")
-    assert chosen.locator("table").is_hidden()
-    chosen.get_by_text("Data table").click()
-    table = chosen.locator("table")
+    assert chosen.locator("table").first.is_hidden()
+    chosen.get_by_text("Data tables").click()
+    table = chosen.locator("table").first
     assert table.is_visible()
-    values = everything().memory["heaviside"].values
     row = table.locator("tr", has=visited.page.get_by_role("rowheader", name="7", exact=True))
-    assert row.locator("td").first.inner_text() == f"{values[6]:.6g}"
+    assert row.locator("td").first.inner_text() == f"{np.exp(-0.05 * 7):.6g}"
 
 
-def test_the_axis_of_lags_is_switched_for_the_whole_section(visit, page):
+def test_the_axis_below_is_switched_for_the_whole_section(visit, page):
     visited = visit(page)
     kind = "return c.getOption().xAxis[0].type"
-    assert visited.chart(OVERVIEW, kind) == "log", "a power law is straight there"
-    visited.page.locator("#memory").get_by_label("linear").check()
-    assert [visited.chart(k, kind) for k in (OVERVIEW, FIRST)] == ["value", "value"]
+    assert [visited.chart(k, kind) for k in (OVERVIEW, FORMATS)] == ["value", "log"]
     visited.page.locator("#memory").get_by_label("logarithmic").check()
     assert visited.chart(OVERVIEW, kind) == "log"
-    assert visited.chart(CURVES, kind) == "value", "another section stays as it is"
-    assert visited.errors == []
-
-
-def test_another_view_has_its_own_legend(visit, page):
-    visited = visit(page)
-    chosen = figure(visited, "Complex plane")
-    assert chosen.locator(".keys:visible button[data-name]").count() == 2 + LAYERS
-    chosen.locator("select").select_option("layers.2")
-    assert chosen.locator(".keys:visible").inner_text().split("\n")[-1] == "at rest"
+    assert visited.chart(OVERVIEW, "return c.getOption().xAxis[0].min") == 1
+    visited.page.locator("#stability").get_by_label("linear").check()
+    assert visited.chart(FORMATS, kind) == "value"
+    assert visited.chart(OVERVIEW, kind) == "log", "another section stays as it is"
     assert visited.errors == []
 
 
@@ -139,16 +143,6 @@ def test_the_page_prints_light_with_its_plots_and_without_its_switches(visit, pa
     printed = visited.page.pdf(path=artefacts / "report.pdf", format="A4")
     assert printed.startswith(b"%PDF")
     assert visited.errors == []
-
-
-def test_what_stands_beside_the_complex_plane_is_as_tall(visit, page):
-    visited = visit(page)
-    plane, column = (
-        visited.page.locator(f"#spectrum .grid > {part}").bounding_box()
-        for part in (".figure", ".column")
-    )
-    assert plane["y"] == column["y"]
-    assert plane["height"] == pytest.approx(column["height"], abs=2)
 
 
 def test_what_goes_on_beyond_an_edge_fades_out_there(visit, page):
@@ -184,7 +178,6 @@ def test_plots_have_the_size_of_paper_while_they_are_printed(visit, page):
     visited.page.emulate_media(media="print")
     assert visited.page.evaluate("document.documentElement.scrollWidth") == 688, "nothing shrinks"
     assert visited.page.locator(".hint:visible, .reset:visible, footer:visible").count() == 0
-    assert visited.page.locator("select:visible").count() > 0, "which view is seen is told"
     visited.page.emulate_media(media="screen")
     visited.page.set_viewport_size({"width": 1280, "height": 900})
     visited.page.evaluate("window.dispatchEvent(new Event('afterprint'))")
@@ -192,8 +185,8 @@ def test_plots_have_the_size_of_paper_while_they_are_printed(visit, page):
     assert visited.errors == []
 
 
-def test_a_page_without_curves_has_no_plots_and_is_quiet(visit):
-    visited = visit(HtmlPage().render(report()))
+def test_a_page_without_figures_is_quiet(visit):
+    visited = visit(render_document(Document("demo:lstm")))
     assert visited.page.locator("figure").count() == 0
-    assert "No curve was measured" in visited.page.locator("main").inner_text()
+    assert "No findings" in visited.page.locator("main").inner_text()
     assert visited.errors == []

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from memaudit.reports.html_page import HtmlPage
+from memaudit.writers.html import render_document
 from tests.browser.test_page_in_browser import OVERVIEW, figure
-from tests.reports.handmade_page import everything
+from tests.writers.documents import curves, document
 
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return HtmlPage().render(everything())
+    first, *others = document().sections
+    return render_document(
+        document(sections=(replace(first, figures=(curves(log=True),)), *others))
+    )
 
 
 def dragged(visited, plot) -> None:

@@ -1,1 +1,0 @@
-"""Ways to show a report, one class each."""
