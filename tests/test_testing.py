@@ -14,12 +14,10 @@ import torch
 
 from memaudit import testing
 from memaudit.contracts import AbstractProbe, AbstractReportFormat, AbstractRule, Claim
+from memaudit.memory.queries import Heaviside, Impulse, ReversedInput
 from memaudit.memory.result import Assumption
-from memaudit.memory.queries import Heaviside
-from memaudit.memory.queries import Impulse
-from memaudit.memory.queries import ReversedInput
 from memaudit.reports.json_file import JsonFile
-from memaudit.wrapping import wrap
+from memaudit.subjects.callables import wrap
 from memaudit_rnn import RnnAdapter
 
 COUNTER = itertools.count()

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from memaudit.contracts import AbstractPerturbable, Role
+from memaudit.subjects.callables import CallableSubject, wrap
 from memaudit.testing import check_perturbable
-from memaudit.wrapping import CallableSubject, wrap
 
 
 class Honest(AbstractPerturbable):

@@ -10,9 +10,9 @@ from torch import nn
 from memaudit.audit import scan
 from memaudit.contracts import AbstractQuery
 from memaudit.numerics.signals import lag_grid
+from memaudit.subjects.callables import wrap
 from memaudit.testing.law import check_words, draw, must
 from memaudit.testing.models import HORIZON, filtered, tanh_recurrence
-from memaudit.wrapping import wrap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,9 +9,9 @@ from memaudit.closed_form.result import ClosedForm
 from memaudit.memory.result import Curve
 from memaudit.report import Finding, Identity, Report
 from memaudit.spectrum.result import spectrum
+from memaudit.subjects.callables import wrap
 from memaudit.testing.models import HORIZON, tanh_recurrence
 from memaudit.testing.moved_samples import gradients, moved_renamed, precision, stability
-from memaudit.wrapping import wrap
 
 
 def sample_reports() -> dict[str, Report]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memaudit.host import AbstractHost
+from memaudit.subjects.hosts import AbstractHost
 from memaudit_timm.layer_subject import LayerSubject
 
 if TYPE_CHECKING:

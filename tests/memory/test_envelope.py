@@ -7,7 +7,6 @@ import pytest
 
 from memaudit.memory.verdict import envelope, half_lag, horizon_lag, noise_floor
 
-
 LAGS = np.arange(200)
 EPS = 2.0**-52
 

@@ -8,7 +8,7 @@ from examples.reproduce.iatn.f02_epochs import exponential
 from examples.reproduce.iatn.trained import TARGET, curves_of, seen, shown, train
 from memaudit.contracts import Setting
 from memaudit.probes.perturbing_inputs import perturbing_inputs
-from memaudit.wrapping import wrap
+from memaudit.subjects.callables import wrap
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memaudit.errors import ArgumentError
-from memaudit.host import AbstractHost
+from memaudit.subjects.hosts import AbstractHost
 from memaudit_ssm.hosts.subject import ScanSubject
 
 if TYPE_CHECKING:

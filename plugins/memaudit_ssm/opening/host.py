@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from memaudit.contracts import AbstractSubject
-from memaudit.host import AbstractHost
 from memaudit.numerics.inputs import checked_inputs
+from memaudit.subjects.hosts import AbstractHost
 from memaudit_ssm.opening import parts
 from memaudit_ssm.opening.perturbing import perturbable
 
