@@ -9,11 +9,11 @@ import pytest
 
 from memaudit import registry
 from memaudit.catalog import BUILT_IN, DEFAULT_PROBES, DEFAULT_QUERIES
-from memaudit.findings.judge import judge
 from memaudit.memory.result import Status
 from memaudit.needs import field_of, lacking, probes_of, queries_of, unmet
 from memaudit.report import Report
 from memaudit.rule import FAMILY, AbstractRule
+from memaudit.rules import judge
 from memaudit.testing import check_rule, sample_reports
 from tests.findings.spectral_evidence import modes
 from tests.handmade import curve, report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memaudit.findings.judge import judge
+from memaudit.rules import judge
 from tests.handmade import curve, linear_layer, report
 
 

@@ -9,12 +9,12 @@ import pytest
 from rich.console import Console
 
 from memaudit.comparing import compare
-from memaudit.findings.judge import judge
 from memaudit.memory.result import Status
 from memaudit.report import Finding, Report
 from memaudit.reports.diff import diff_page, diff_text
 from memaudit.reports.diff_html import diff_html
 from memaudit.reports.diff_verdict import verdict_line
+from memaudit.rules import judge
 from memaudit.testing.moved_samples import gradients, precision, stability
 from tests.findings.spectral_evidence import modes
 from tests.handmade import curve, identity, of_kind, power_law, report

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from memaudit.findings.judge import judge
 from memaudit.reports.github import Github, annotation
+from memaudit.rules import judge
 from tests.handmade import curve, identity, report
 from tests.reports.samples_told import cut_short, told
 

@@ -11,12 +11,12 @@ import pytest
 from rich.console import Console
 
 from memaudit.contracts import AbstractReportFormat
-from memaudit.findings.judge import judge
 from memaudit.memory.result import Status
 from memaudit.report import Finding
 from memaudit.reports import wording
 from memaudit.reports.overview import SCREEN, one_line, overview, overview_for
 from memaudit.reports.plain_text import plain_text
+from memaudit.rules import judge
 from memaudit.testing import check_report_format, sample_reports
 from tests.handmade import assumption, curve, identity, of_kind, power_law, report
 

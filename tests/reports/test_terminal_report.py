@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from memaudit.findings.judge import judge
-from memaudit.memory.result import Decay, Status
 from memaudit.memory.curve import HorizonStatus
+from memaudit.memory.result import Decay, Status
 from memaudit.reports.terminal import Terminal
+from memaudit.rules import judge
 from tests.handmade import assumption, curve, identity, of_kind, power_law, report
 
 QUERIES = ("heaviside", "impulse", "reversed")
