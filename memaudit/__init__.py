@@ -17,7 +17,7 @@ _WHERE = {
     "load": "memaudit.audit",
     "retrofit": "memaudit.retrofitting.model",
     "scan": "memaudit.audit",
-    "wrap": "memaudit.wrapping",
+    "wrap": "memaudit.subjects.callables",
 }
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from memaudit.retrofitting.model import fold as fold
     from memaudit.retrofitting.model import retrofit as retrofit
     from memaudit.retrofitting.result import Retrofit as Retrofit
-    from memaudit.wrapping import wrap as wrap
+    from memaudit.subjects.callables import wrap as wrap
 
 __all__ = [
     "FamilyReport",

@@ -23,8 +23,8 @@ from memaudit.options import (
     split_probe_options,
 )
 from memaudit.report import Report, Result
-from memaudit.rig import Rig
 from memaudit.rules import judge
+from memaudit.subjects.batches import BatchedSubject
 from memaudit.texts import text_told
 
 if TYPE_CHECKING:
@@ -143,11 +143,11 @@ def _measure(
     parts = dict(subject.parts()) or {"": subject}
     for number, (name, part) in enumerate(parts.items()):
         place = f"{name} ({number + 1} of {len(parts)}): " if len(parts) > 1 else ""
-        rig, results = Rig(part), found.parts.setdefault(name, {})
+        batched, results = BatchedSubject(part), found.parts.setdefault(name, {})
         try:
             for probe in probes:
                 try:
-                    _run(probe, rig, setting, results, progress, place)
+                    _run(probe, batched, setting, results, progress, place)
                 except MemauditError as error:
                     cheap = probe.cost == "cheap" and not registry.outside("probes", probe.name)
                     if cheap and len(parts) == 1 and "memory" not in results:
@@ -159,13 +159,13 @@ def _measure(
             found.interrupted = True
             break
         finally:
-            found.shortage = found.shortage or rig.shortage_told()
+            found.shortage = found.shortage or batched.shortage_text
     return found
 
 
 def _run(
     probe: AbstractProbe,
-    subject: Rig,
+    subject: BatchedSubject,
     setting: Setting,
     results: dict[str, Result],
     progress: Progress,

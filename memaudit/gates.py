@@ -160,7 +160,10 @@ class ChangeGate:
         low, high = percent(old_high, new_low), percent(old_low, new_high)
         if old_low == old_high and new_low == new_high:
             low = high = percent(old_low, new_low)
-        elif old.beyond is not None and old.beyond == new.beyond:
+        elif (
+            math.isinf((old.value or 0.0) + (new.value or 0.0))
+            and old.beyond == new.beyond is not None
+        ):
             low = high = 0.0  # both lie beyond the same end: no change was seen
         holds = compared(self.sign, min(low, high), max(low, high), self.limit)
         if holds is False:

@@ -125,8 +125,7 @@ def _whole_module(source: Source, request: Request) -> AbstractSubject | None:
     """The module as a whole, by the width that was given or found; None leaves it to adapters."""
     from torch import nn
 
-    from memaudit.discovery import discover
-    from memaudit.wrapping import wrap
+    from memaudit.subjects.callables import discover, wrap
 
     options = dict(request.options)
     if "input_size" in options:

@@ -71,7 +71,7 @@ class Metric:
 
     def matches(self, name: str) -> bool:
         """Whether a name, with or without a layer behind it, may be this declared metric."""
-        pattern = re.escape(spelled(self.name)).replace(r"\*", "[^.]+(?:.[^.]+)??")
+        pattern = re.escape(spelled(self.name)).replace(r"\*", "[^.]+")
         return re.fullmatch(rf"{pattern}(?:\..+)?", spelled(name)) is not None
 
     def bounds(self) -> tuple[float, float]:
@@ -80,8 +80,9 @@ class Metric:
         if self.value is None:
             return lowest, math.inf
         low = high = self.value
-        if math.isinf(self.value) and self.beyond is not None:
-            # A count beyond the last lag is at least one more; anything else is just above it.
+        if self.beyond is not None and self.beyond < self.value:
+            # Some query was looked at less far than the number is large, or all were. A count
+            # beyond the last lag is at least one more; anything else is just above it.
             low = self.beyond + 1 if self.whole else math.nextafter(self.beyond, math.inf)
         if self.unknown and self.over != "max":
             low = lowest

@@ -88,7 +88,7 @@ def all_rules() -> dict[str, Rule]:
     for kind in ("probes", "findings"):
         for name in registry.available(kind):
             try:
-                loaded = registry.load(registry.find(kind, name))
+                loaded: Any = registry.load(registry.find(kind, name))
             except MachineError:  # a plugin that does not import is named by `memaudit list`
                 continue
             for one in loaded.result.rules if kind == "probes" else [loaded]:

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from memaudit.needs import field_of, lacking, probes_of, queries_of, unmet
+from memaudit.rule import FAMILY, AbstractRule
 
 from memaudit import registry
 from memaudit.catalog import BUILT_IN, DEFAULT_PROBES, DEFAULT_QUERIES
-from memaudit.findings.judge import judge
 from memaudit.memory.result import Status
 from memaudit.report import Report
-from memaudit.rule import FAMILY, AbstractRule
+from memaudit.rules import judge
 from memaudit.testing import check_rule, sample_reports
 from tests.handmade import curve, report
 from tests.spectrum.evidence import modes

@@ -16,7 +16,7 @@ from memaudit import testing
 from memaudit.contracts import AbstractProbe, AbstractReportFormat, AbstractRule, Claim
 from memaudit.memory.queries import Heaviside, Impulse, ReversedInput
 from memaudit.memory.result import Assumption
-from memaudit.wrapping import wrap
+from memaudit.subjects.callables import wrap
 from memaudit.writers.json_file import JsonFile
 from memaudit_rnn import RnnAdapter
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from memaudit.contracts import AbstractPerturbable, Role
-from memaudit.wrapping import CallableSubject, wrap
+from memaudit.subjects.callables import CallableSubject, wrap
 from tests.module_laws import check_perturbable
 
 

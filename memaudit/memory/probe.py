@@ -69,7 +69,8 @@ class Memory(AbstractProbe):
     def measure(
         self, subject: AbstractSubject, setting: Setting, tools: Tools = NO_TOOLS
     ) -> MemoryResult:
-        from memaudit.memory.runner import batched, facts_of, run_queries
+        from memaudit.memory.runner import facts_of, run_queries
+        from memaudit.subjects.batches import batched
 
         subject = batched(subject)
         queries = [registry.build("queries", q) if isinstance(q, str) else q for q in self.queries]

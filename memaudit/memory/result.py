@@ -392,13 +392,11 @@ class MemoryResult(Result):
 
     def _layers_section(self) -> Section:
         queries = list(dict.fromkeys(q for curves in self.layers.values() for q in curves))
-        longest = [f"{clean(n)} ({clean(q)})" for q, n in longest_layers(self.layers).items()]
         text = (
             "The hidden state after every layer, from the same passes as the model's own answers."
             if self.whole
             else "The recurrent parts of the model, each run by itself."
         )
-        best = f"Longest memory: {', '.join(longest)}." if longest else "No layer stands out."
         hidden = any(
             curve.horizon_status is HorizonStatus.HIDDEN
             for curves in self.layers.values()
@@ -426,11 +424,21 @@ class MemoryResult(Result):
                 figures.append(_memory_figure(title, curves, details=False))
         return Section(
             "Layers",
-            line=best.rstrip("."),
-            text=(f"{text} {best}", *((f"?: {HorizonStatus.HIDDEN.value}",) if hidden else ())),
+            line=self._longest_layers(),
+            text=(text, *((f"?: {HorizonStatus.HIDDEN.value}",) if hidden else ())),
             tables=(Table(tuple(columns), tuple(rows)),),
             figures=tuple(figures),
         )
+
+    def _longest_layers(self) -> str:
+        """Which layers remember longest, where there are several and the window can tell."""
+        if len(self.layers) < 2:
+            return ""
+        queries: dict[str, list[str]] = {}
+        for query, layer in longest_layers(self.layers).items():
+            queries.setdefault(clean(layer), []).append(clean(query))
+        named = [f"{layer} ({', '.join(own)})" for layer, own in queries.items()]
+        return f"longest memory: {', '.join(named)}" if named else "no layer stands out"
 
     def _horizons_figure(self, queries: list[str]) -> Figure:
         """The horizon of every layer; those beyond the window stand at its last lag."""

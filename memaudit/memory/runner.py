@@ -15,7 +15,7 @@ from memaudit.memory.curve import Curve
 from memaudit.memory.readings import Readings, token_curve, unmeasured
 from memaudit.memory.result import AssumptionsResult, Facts, MemoryResult
 from memaudit.numerics import signals
-from memaudit.rig import Rig, too_little_memory
+from memaudit.subjects.batches import BatchedSubject, batched, too_little_memory
 from memaudit.texts import read_text
 
 if TYPE_CHECKING:
@@ -75,11 +75,6 @@ def quick_curves(
     return curves
 
 
-def batched(subject: AbstractSubject) -> Rig:
-    """The subject with batches that are halved when memory runs short."""
-    return subject if isinstance(subject, Rig) else Rig(subject)
-
-
 def facts_of(subject: AbstractSubject, assumed: AssumptionsResult) -> Facts:
     """What the assumptions and a first pass say about how the queries must be run.
 
@@ -121,7 +116,7 @@ class VectorQueries:
     `hidden` takes the curves of the hidden states by layer and query, beside those of the model.
     """
 
-    subject: Rig
+    subject: BatchedSubject
     setting: Setting
     facts: Facts
     tick: Tick
@@ -292,7 +287,7 @@ class Passes:
     `baseline` (D,) is what counts as zero input, None for zeros.
     """
 
-    subject: Rig
+    subject: BatchedSubject
     setting: Setting
     facts: Facts
     probes: signals.Probes

@@ -1,1 +1,1 @@
-"""Any module or callable as a subject, and copies of it with moved weights."""
+"""Any callable or module as a subject, hosts of several parts, batches that fit into memory."""

@@ -19,7 +19,7 @@ from memaudit.precision.result import Precision, RoundedLayer, RoundedMemory, Ro
 from memaudit.report import Finding, Identity, Report
 from memaudit.spectrum.result import spectrum
 from memaudit.stability.result import PerturbationCurve, Radius, Stability
-from memaudit.wrapping import wrap
+from memaudit.subjects.callables import wrap
 
 # -- Small models for the checks.
 

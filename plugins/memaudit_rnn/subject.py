@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from memaudit.contracts import AbstractDynamics, AbstractSubject, StateBlock
-from memaudit.host import AbstractHost
 from memaudit.numerics.inputs import checked_inputs
+from memaudit.subjects.hosts import AbstractHost
 from memaudit_rnn.copies import RawEnsemble, RnnEnsemble
 from memaudit_rnn.network import (
     MODES,

@@ -15,7 +15,6 @@ from torch.nn import functional
 
 from memaudit.contracts import AbstractPerturbable, AbstractSubject, Role
 from memaudit.errors import ArgumentError, SourceError, clean, listed
-from memaudit.host import AbstractHost
 from memaudit.loading.filling import fill, require_finite
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.numerics.scans import selective_scan
@@ -25,6 +24,7 @@ from memaudit.report import Identity, Recurrence
 from memaudit.spectrum.result import LayerSpectrum as Spectrum
 from memaudit.spectrum.result import point, spectrum
 from memaudit.subjects.copies import Copies, ModeSource
+from memaudit.subjects.hosts import AbstractHost
 from memaudit_ssm.core import Stored, retrofit_form
 from memaudit_ssm.settings import Opening, unsupported
 

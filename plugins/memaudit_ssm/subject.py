@@ -24,7 +24,6 @@ from memaudit.contracts import (
     StoredDecay,
 )
 from memaudit.errors import ArgumentError, SourceError, clean, listed
-from memaudit.host import AbstractHost
 from memaudit.loading.filling import digest_tensors, fill, require_finite
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.numerics.linear import System
@@ -33,6 +32,7 @@ from memaudit.report import Identity, Recurrence
 from memaudit.spectrum.result import LayerSpectrum as Spectrum
 from memaudit.spectrum.result import spectrum
 from memaudit.subjects.copies import Copies, ModeSource
+from memaudit.subjects.hosts import AbstractHost
 from memaudit_ssm.core import Core, Stored, cast, class_name, retrofit_form
 from memaudit_ssm.curse import CurseFamily
 from memaudit_ssm.family import AbstractFamily, Group, SequenceNet, Tensors, Whole

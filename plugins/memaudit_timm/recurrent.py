@@ -10,11 +10,11 @@ from torch import nn
 
 from memaudit.contracts import AbstractPerturbable, AbstractSubject
 from memaudit.errors import ArgumentError, clean, nearest
-from memaudit.host import AbstractHost
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.perturbable import plain_name
 from memaudit.report import Recurrence
 from memaudit.subjects.copies import Copies, roles_of
+from memaudit.subjects.hosts import AbstractHost
 from memaudit_rnn.subject import RnnDynamics
 from memaudit_timm.patches import noise_image
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memaudit.findings.judge import judge
 from memaudit.report import Report
+from memaudit.rules import judge
 from tests.handmade import curve, report
 
 

@@ -8,7 +8,7 @@ import torch
 
 import memaudit
 from memaudit.errors import ArgumentError
-from memaudit.wrapping import wrap
+from memaudit.subjects.callables import wrap
 
 DECAY, RESTING = 0.8, 2.0
 

@@ -110,7 +110,7 @@ def test_layers_have_a_row_each_and_the_longest_is_named():
     assert table.keys() == [("a",), ("b",)]
     assert column(table, "heaviside kind") == ["exponential", "exponential"]
     assert column(table, "heaviside horizon") == [20, 90]
-    assert section.line == "Longest memory: b (heaviside)"
+    assert section.line == "longest memory: b (heaviside)"
     horizons, curves = section.figures
     assert [list(p.y) for p in horizons.series] == [[20.0, 90.0]]
     assert [line.name for line in curves.series] == ["a", "b"]

@@ -8,7 +8,7 @@ from examples.reproduce.iatn.f02_epochs import exponential
 from examples.reproduce.iatn.trained import TARGET, curves_of, seen, shown, train
 from memaudit.contracts import Setting
 from memaudit.stability.moves import perturbing_inputs
-from memaudit.wrapping import wrap
+from memaudit.subjects.callables import wrap
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,11 @@
-"""Any callable or module as a subject."""
+"""Any callable or module as a subject: given its input width, or with the width found by trial."""
 
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -12,14 +13,31 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from memaudit.contracts import AbstractDynamics, AbstractPerturbable, AbstractSubject
-from memaudit.errors import ArgumentError, SourceError
+from memaudit.contracts import AbstractDynamics, AbstractPerturbable, AbstractSubject, StateBlock
+from memaudit.devices import resolve_dtype
+from memaudit.errors import ArgumentError, SourceError, clean
 from memaudit.loading.filling import digest_tensors
+from memaudit.numerics.signals import seeded
 from memaudit.report import Identity
 from memaudit.spectrum.result import LayerSpectrum as Spectrum
 from memaudit.spectrum.result import spectrum
-from memaudit.stepping import stepped_dynamics
-from memaudit.subjects.copies import Copies, mode_sources, roles_of
+from memaudit.subjects.copies import Copies as ModuleEnsemble
+from memaudit.subjects.copies import mode_sources, roles_of
+
+#: What a module raises when it cannot take the input of a trial.
+TRIAL_ERRORS = (
+    RuntimeError,
+    TypeError,
+    ValueError,
+    IndexError,
+    KeyError,
+    AttributeError,
+    AssertionError,
+    NotImplementedError,
+)
+#: Attributes by which modules commonly say how wide their input is.
+WIDTH_NAMES = ("input_size", "in_features", "d_input", "input_dim", "in_channels", "d_model")
+MOST_TRIALS = 24
 
 
 class CallableSubject(AbstractSubject):
@@ -64,15 +82,15 @@ class CallableSubject(AbstractSubject):
         if not roles:
             return None
         sources = mode_sources(self.function)
-        return Copies(self.function, roles, call=self._answer, modes=sources)
+        return ModuleEnsemble(self.function, roles, call=self._answer, modes=sources)
 
     def spectra(self, inputs: torch.Tensor | None = None) -> tuple[Spectrum, ...]:
-        """The eigenvalues that parts of a module tell by a method `modes`."""
+        """The eigenvalues that parts of a module give by a method `modes`."""
         del inputs
         if not isinstance(self.function, nn.Module):
             return ()
         sources = mode_sources(self.function)
-        told = Copies(self.function, {}, call=self._answer, modes=sources).modes({})
+        modes = ModuleEnsemble(self.function, {}, call=self._answer, modes=sources).modes({})
         return tuple(
             spectrum(
                 layer=layer,
@@ -81,7 +99,7 @@ class CallableSubject(AbstractSubject):
                 at="every step",
                 eigenvalues=eigenvalues[0],
             )
-            for layer, eigenvalues in told.items()
+            for layer, eigenvalues in modes.items()
         )
 
     def live_modules(self) -> Mapping[str, nn.Module]:
@@ -90,8 +108,7 @@ class CallableSubject(AbstractSubject):
 
     def dynamics(self) -> Mapping[str, AbstractDynamics]:
         """The recurrence of a module with the methods `initial_state` and `step`."""
-        made = {"width": self.input_size, "device": self.device, "dtype": self.dtype}
-        return stepped_dynamics(self.function, calm=_evaluation, widen=_converted, **made)
+        return _stepped_dynamics(self.function, self.input_size or 1, self.device, self.dtype)
 
     def weights(self) -> Mapping[str, torch.Tensor]:
         """Parameters and buffers of a module; a function keeps its own to itself."""
@@ -143,7 +160,7 @@ def wrap(
     weights = [t for t in tensors.values() if isinstance(t, torch.Tensor)]
     floating = [t for t in weights if t.is_floating_point() or t.is_complex()]
     own = _real_dtype(floating[0].dtype) if floating else torch.float64
-    wanted = _dtype(dtype) or own
+    wanted = (None if dtype is None else resolve_dtype(dtype)) or own
     if floating and wanted != own:
         function = _converted(function, wanted)
     return CallableSubject(
@@ -180,9 +197,9 @@ def _check_shape(answer: torch.Tensor, inputs: torch.Tensor, *, pooled: bool) ->
 
 
 def _parameterization(part: nn.Module) -> str:
-    """What a retrofitted weight of the part tells, else what the part says itself."""
-    told = (getattr(inner, "told", None) for inner in part.modules())
-    found = next((text for text in told if isinstance(text, str)), None)
+    """The form of a retrofitted weight of the part, else what the part says itself."""
+    forms = (getattr(inner, "told", None) for inner in part.modules())
+    found = next((text for text in forms if isinstance(text, str)), None)
     return found or str(getattr(part, "parameterization", "direct"))
 
 
@@ -218,12 +235,6 @@ def _real_dtype(dtype: torch.dtype) -> torch.dtype:
     return {torch.complex128: torch.float64, torch.complex64: torch.float32}.get(dtype, dtype)
 
 
-def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
-    from memaudit.devices import resolve_dtype
-
-    return None if dtype is None else resolve_dtype(dtype)
-
-
 def _identity(
     function: Any, tensors: dict[str, Any], dtype: torch.dtype, floating: list[torch.Tensor]
 ) -> Identity:
@@ -238,3 +249,129 @@ def _identity(
         sha256=digest_tensors(tensors) if tensors else "",
         description=name,
     )
+
+
+# A module that can be stepped by hand, as a recurrence
+
+
+class SteppedModule(AbstractDynamics):
+    """The methods `initial_state()` and `step(state, u)` of a module as one block of state."""
+
+    def __init__(
+        self,
+        module: Any,
+        *,
+        width: int,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        self.width = width
+        self._module = module
+        with torch.no_grad(), _evaluation(module):
+            self._first = module.initial_state().detach().to(device, dtype)
+        kind, form = type(module).__name__, getattr(module, "parameterization", "direct")
+        form = form if isinstance(form, str) else "direct"
+        block = StateBlock(0, len(self._first), clean(kind), clean(form))
+        self.blocks: Mapping[str, StateBlock] = {clean(kind): block}
+
+    def initial(self) -> torch.Tensor:
+        """What `initial_state` gave."""
+        return self._first.clone()
+
+    def step(self, state: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+        """What the module's own `step` gives, in evaluation mode."""
+        with _evaluation(self._module):
+            after = self._module.step(state, u)
+        if not isinstance(after, torch.Tensor) or after.shape != state.shape:
+            got = tuple(after.shape) if isinstance(after, torch.Tensor) else type(after).__name__
+            raise ArgumentError(
+                f"step() of {type(self._module).__name__} answers states "
+                f"{tuple(state.shape)} by {got}",
+                hint="it takes states (B, n) and inputs (B, D), and gives the next states (B, n)",
+            )
+        return after
+
+
+def _stepped_dynamics(
+    module: Any, width: int, device: torch.device, dtype: torch.dtype
+) -> dict[str, AbstractDynamics]:
+    """The recurrence of a module that has both methods, by its class name; else nothing.
+
+    Other libraries have methods of these names that take or give something else, such as tuples of
+    states: such a module is none of ours. It is stepped in float64, in a copy, because distances to
+    the boundary are lost in fewer digits.
+    """
+    if not _can_be_stepped(module):
+        return {}
+    with torch.no_grad(), _evaluation(module):
+        first = module.initial_state()
+    if not isinstance(first, torch.Tensor) or first.ndim != 1 or not first.is_floating_point():
+        return {}
+    if (
+        isinstance(module, nn.Module)
+        and dtype != torch.float64
+        and not _has_complex_weights(module)
+    ):
+        with suppress(RuntimeError):  # tensors in the middle of a graph cannot be copied
+            module, dtype = _converted(module, torch.float64), torch.float64
+    made = SteppedModule(module, width=width, device=device, dtype=dtype)
+    return {type(module).__name__: made}
+
+
+def _can_be_stepped(module: Any) -> bool:
+    """Whether `initial_state()` and `step(state, u)` can be called so."""
+    for name, count in (("initial_state", 0), ("step", 2)):
+        method = getattr(module, name, None)
+        if not callable(method):
+            return False
+        try:
+            inspect.signature(method).bind(*range(count))
+        except (TypeError, ValueError):  # other arguments, or built in and without a signature
+            return False
+    return True
+
+
+def _has_complex_weights(module: nn.Module) -> bool:
+    """Whether a weight is complex: a cast to float64 would drop its imaginary part."""
+    return any(tensor.is_complex() for tensor in module.state_dict().values())
+
+
+# The search for the input width of a module that does not say it
+
+
+def discover(module: nn.Module, *, dtype: torch.dtype | None) -> AbstractSubject | None:
+    """The module as a whole, with its input width found by trial; None when nothing fits.
+
+    Two lengths must be answered in shape, and a row must not depend on its neighbour: a module
+    that takes time first would pass by shape alone.
+    """
+    for width in _width_candidates(module):
+        for pooled in (False, True):
+            subject = wrap(module, input_size=width, pooled=pooled, dtype=dtype)
+            if _plausible(subject, width):
+                return subject
+    return None
+
+
+def _plausible(subject: AbstractSubject, width: int) -> bool:
+    generator = seeded(0)
+    try:
+        for length in (7, 11):
+            inputs = torch.randn(2, length, width, generator=generator, dtype=torch.float64)
+            changed = inputs.clone()
+            changed[0] += 1.0
+            # The later row: where rows are really steps, it depends on the earlier one.
+            one, two = subject.respond(inputs)[1], subject.respond(changed)[1]
+            if not torch.allclose(one, two, rtol=1e-4, atol=1e-6):
+                return False
+    except (*TRIAL_ERRORS, SourceError):
+        return False
+    return True
+
+
+def _width_candidates(module: nn.Module) -> list[int]:
+    """Widths worth a trial: named attributes first, then the sizes of the parameters, then 1."""
+    named = [getattr(m, name, None) for m in module.modules() for name in WIDTH_NAMES]
+    sizes = [size for p in module.parameters() for size in reversed(p.shape)]
+    widths = [w for w in (*named, *sizes, 1) if isinstance(w, int) and 0 < w <= 65536]
+    return list(dict.fromkeys(widths))[:MOST_TRIALS]

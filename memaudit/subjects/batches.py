@@ -1,4 +1,4 @@
-"""A subject on the test rig: its answers are checked, and a shortage of memory is survived."""
+"""A subject whose answers are checked, in batches that are halved when memory runs short."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ from memaudit.errors import MachineError, SourceError
 from memaudit.faults import step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from memaudit.contracts import AbstractDynamics, AbstractLinearPart, AbstractPerturbable
-    from memaudit.spectrum.result import LayerSpectrum as Spectrum
+    from collections.abc import Callable
 
 _LOG = logging.getLogger("memaudit")
+#: What is the subject's own, whatever the size of a batch.
+FORWARDED = (
+    *("identity", "input_size", "pooled", "device", "dtype", "longest", "advertised"),
+    *("vocabulary", "unknown", "tokens_of", "framed", "word_of", "natural_inputs", "weights"),
+    *("layers", "spectra", "linear_parts", "dynamics", "perturbable"),
+)
 
 
-class Rig(AbstractSubject):
+class BatchedSubject(AbstractSubject):
     """Another subject, whose batches are halved when memory runs short.
 
     Rows do not depend on each other, so an answer in pieces differs from one in a batch by
@@ -31,15 +34,8 @@ class Rig(AbstractSubject):
 
     def __init__(self, subject: AbstractSubject) -> None:
         self.subject = subject
-        self.identity = subject.identity
-        self.input_size = subject.input_size
-        self.pooled = subject.pooled
-        self.device = subject.device
-        self.dtype = subject.dtype
-        self.longest = subject.longest
-        self.advertised = subject.advertised
-        self.vocabulary = subject.vocabulary
-        self.unknown = subject.unknown
+        for name in FORWARDED:
+            setattr(self, name, getattr(subject, name))
         #: Rows times steps of the largest pass that fits; None while memory suffices.
         self.room: int | None = None
         #: Whether a batch was ever answered in pieces: then rows were not seen side by side.
@@ -50,46 +46,6 @@ class Rig(AbstractSubject):
         if name == "subject" or name.startswith("__"):  # a copy in the making has no subject yet
             raise AttributeError(name)
         return getattr(self.subject, name)
-
-    def natural_inputs(self, count: int, generator: torch.Generator) -> torch.Tensor | None:
-        """Those of the subject."""
-        return self.subject.natural_inputs(count, generator)
-
-    def weights(self) -> Mapping[str, torch.Tensor]:
-        """Those of the subject."""
-        return self.subject.weights()
-
-    def layers(self) -> tuple[str, ...]:
-        """Those of the subject."""
-        return self.subject.layers()
-
-    def tokens_of(self, text: str) -> torch.Tensor | None:
-        """Those of the subject's tokenizer."""
-        return self.subject.tokens_of(text)
-
-    def framed(self, tokens: torch.Tensor) -> torch.Tensor:
-        """As the subject's tokenizer does it."""
-        return self.subject.framed(tokens)
-
-    def word_of(self, token: int) -> str:
-        """That of the subject's tokenizer."""
-        return self.subject.word_of(token)
-
-    def spectra(self, inputs: torch.Tensor | None = None) -> tuple[Spectrum, ...]:
-        """Those of the subject."""
-        return self.subject.spectra(inputs)
-
-    def linear_parts(self) -> Mapping[str, AbstractLinearPart]:
-        """Those of the subject."""
-        return self.subject.linear_parts()
-
-    def dynamics(self) -> Mapping[str, AbstractDynamics]:
-        """Those of the subject."""
-        return self.subject.dynamics()
-
-    def perturbable(self) -> AbstractPerturbable | None:
-        """That of the subject."""
-        return self.subject.perturbable()
 
     def listen(
         self, inputs: torch.Tensor, hear: Callable[[str, torch.Tensor], None]
@@ -136,7 +92,8 @@ class Rig(AbstractSubject):
         _LOG.warning("memory ran short: going on with %d sequences of %d steps", half, steps)
         return half
 
-    def shortage_told(self) -> str:
+    @property
+    def shortage_text(self) -> str:
         """A sentence when memory ran short, else nothing."""
         if self.room is None:
             return ""
@@ -146,11 +103,16 @@ class Rig(AbstractSubject):
         self, inputs: torch.Tensor, hear: Callable[[str, torch.Tensor], None] | None = None
     ) -> torch.Tensor:
         step("measure.pass")
-        adapter, asked = self.identity.adapter, self.subject
+        adapter, inner = self.identity.adapter, self.subject
         with registry.calling("adapters", adapter, "failed to answer"), shortage():
-            answer = asked.respond(inputs) if hear is None else asked.listen(inputs, hear)
+            answer = inner.respond(inputs) if hear is None else inner.listen(inputs, hear)
         check_answer(answer, inputs, pooled=self.pooled)
         return answer
+
+
+def batched(subject: AbstractSubject) -> BatchedSubject:
+    """The subject with batches that are halved when memory runs short."""
+    return subject if isinstance(subject, BatchedSubject) else BatchedSubject(subject)
 
 
 def check_answer(answer: Any, inputs: torch.Tensor, *, pooled: bool) -> None:

@@ -12,7 +12,7 @@ import torch
 import memaudit
 from memaudit.errors import MachineError
 from memaudit.memory import runner
-from memaudit.rig import Rig
+from memaudit.subjects.batches import BatchedSubject
 
 ALLOCATORS = [
     MemoryError(),
@@ -58,27 +58,27 @@ def test_an_audit_in_small_pieces_gives_the_same_curves(rows: int, error: BaseEx
 
 def test_a_size_that_failed_is_not_tried_again() -> None:
     subject, asked = cramped(8, MemoryError())
-    rig = Rig(subject)
+    batched = BatchedSubject(subject)
     batch = torch.zeros(64, 4, 2, dtype=torch.float64)
-    rig.respond(batch)
+    batched.respond(batch)
     asked.clear()
-    rig.respond(batch)
+    batched.respond(batch)
     assert asked == [8] * 8
 
 
 def test_longer_sequences_get_fewer_rows() -> None:
     subject, asked = cramped(8, MemoryError())
-    rig = Rig(subject)
-    rig.respond(torch.zeros(64, 4, 2, dtype=torch.float64))
+    batched = BatchedSubject(subject)
+    batched.respond(torch.zeros(64, 4, 2, dtype=torch.float64))
     asked.clear()
-    rig.respond(torch.zeros(64, 16, 2, dtype=torch.float64))
+    batched.respond(torch.zeros(64, 16, 2, dtype=torch.float64))
     assert set(asked) == {2}
 
 
 def test_other_runtime_errors_are_not_taken_for_a_shortage() -> None:
     subject, asked = cramped(0, RuntimeError("expected scalar type Double"))
     with pytest.raises(RuntimeError, match="scalar type"):
-        Rig(subject).respond(torch.zeros(4, 4, 2, dtype=torch.float64))
+        BatchedSubject(subject).respond(torch.zeros(4, 4, 2, dtype=torch.float64))
     assert asked == [4]
 
 
@@ -214,7 +214,7 @@ def test_memory_that_ends_half_way_keeps_what_was_measured(monkeypatch) -> None:
 
 
 def test_a_probe_may_copy_what_it_measures() -> None:
-    rig = Rig(memaudit.wrap(leaky, input_size=2))
-    again = copy.deepcopy(rig)
+    batched = BatchedSubject(memaudit.wrap(leaky, input_size=2))
+    again = copy.deepcopy(batched)
     batch = torch.ones(2, 4, 2, dtype=torch.float64)
-    assert torch.equal(again.respond(batch), rig.respond(batch))
+    assert torch.equal(again.respond(batch), batched.respond(batch))
