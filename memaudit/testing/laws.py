@@ -44,7 +44,14 @@ from memaudit.records import plain
 from memaudit.reparam import TIMES, AbstractReparam
 from memaudit.report import SEVERITIES, Finding, Identity, Recurrence, Report, Result
 from memaudit.target import AbstractKernelTarget, AbstractTarget
-from memaudit.testing.samples import HORIZON, filtered, renamed, sample_reports, tanh_recurrence
+from memaudit.testing.samples import (
+    HORIZON,
+    filtered,
+    having,
+    renamed,
+    sample_reports,
+    tanh_recurrence,
+)
 from memaudit.wrapping import wrap
 
 if TYPE_CHECKING:

@@ -17,10 +17,8 @@ import yaml
 
 from memaudit import __version__
 from memaudit.errors import MachineError, MemauditError, SourceError, clean
-from memaudit.loading.disk.containment import open_within
-from memaudit.loading.disk.folder import SUFFIXES
-from memaudit.loading.disk.shards import joint_digest
-from memaudit.loading.disk.stamp import Stamp, digest
+from memaudit.loading.checkpoint import joint_digest
+from memaudit.loading.files import SUFFIXES, Stamp, digest, open_within
 from memaudit.loading.source import FILE_SUFFIXES
 from memaudit.records import Record
 from memaudit.report import PREFIX
