@@ -148,7 +148,7 @@ def having(report: Report, **values: Any) -> Report:
     changed = {fields[name]: values.pop(name) for name in fields if name in values}
     if changed:
         queries = tuple(changed.get("curves", report.memory))
-        old = results.get("memory", MemoryResult({}))
+        old: Any = results.get("memory", MemoryResult({}))
         results["memory"] = replace(old, **changed, requested=queries)
     for name, value in values.items():
         kind = registry.load(registry.find("probes", name.replace("_", "-"))).result

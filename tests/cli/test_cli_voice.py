@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from memaudit.writers.terminal import Terminal, one_line, plain_text
+from memaudit.writers.terminal import Terminal, brief, one_line, plain_text
 from tests.cli.played import one_line as line_of
 from tests.handmade import curve, of_kind, report
 
