@@ -32,12 +32,13 @@ METHODS = {
 ALLOWED = {
     "memaudit/report_files.py": {"read_text", "os.fdopen", "os.open"},  # reports, not checkpoints
     "memaudit/texts.py": {"text.open"},  # a text for queries in token space
+    "memaudit/writers/html.py": {"read_text"},  # style and scripts of the page
     "memaudit/writers/card.py": {"read_bytes"},  # the README beside a model
     "memaudit/data/__init__.py": {"read_text"},  # the text in the package
     "plugins/memaudit_transformers/building.py": {"from_pretrained"},  # no path: tensors are given
     "plugins/memaudit_transformers/tokenizer.py": {"from_pretrained"},  # local files, looked at
     "memaudit/cli/inventory.py": {"read_text"},  # the summary in a plugin's source
-    "memaudit/cli/stopping.py": {"os.fdopen"},  # a pipe that signals are written to
+    "memaudit/cli/signals.py": {"os.fdopen"},  # a pipe that signals are written to
     "memaudit/cli/output.py": {"os.open", "os.fdopen"},  # the null device behind closed streams
 }
 

@@ -14,7 +14,7 @@ from memaudit import registry
 from memaudit.audit import scan
 from memaudit.closed_form.result import ClosedForm
 from memaudit.gradient.result import Gradient, ReparamGradient
-from memaudit.memory.result import Curve
+from memaudit.memory.result import Curve, MemoryResult
 from memaudit.precision.result import Precision, RoundedLayer, RoundedMemory, Rounding
 from memaudit.report import Finding, Identity, Report
 from memaudit.spectrum.result import spectrum
@@ -143,10 +143,13 @@ def sample_reports() -> dict[str, Report]:
 
 def having(report: Report, **values: Any) -> Report:
     """The report with other results, by the names of `report.NAME`; `whole` False is a host's."""
-    memory, results = report["memory"], dict(report.results)
+    results = dict(report.results)
     fields = {"memory": "curves", "layers": "layers", "whole": "whole"}
     changed = {fields[name]: values.pop(name) for name in fields if name in values}
-    results["memory"] = replace(memory, **changed, requested=tuple(changed.get("curves", ())))
+    if changed:
+        queries = tuple(changed.get("curves", report.memory))
+        old: Any = results.get("memory", MemoryResult({}))
+        results["memory"] = replace(old, **changed, requested=queries)
     for name, value in values.items():
         kind = registry.load(registry.find("probes", name.replace("_", "-"))).result
         results[name.replace("_", "-")] = kind(value) if kind.attribute else value

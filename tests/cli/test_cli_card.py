@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from memaudit import faults
-from memaudit.cards import BEGIN, END
 from memaudit.errors import SourceError
 from memaudit.report import Report
-from memaudit.reports.terminal import Terminal
+from memaudit.writers.card import BEGIN, END
+from memaudit.writers.terminal import Terminal
 from tests.cli.played import Interrupted, one_line
 from tests.cli.test_cli_diff import WRONG, places, sample
 from tests.families.handmade import family_report, member

@@ -7,8 +7,8 @@ import pathlib
 
 import pytest
 
-from memaudit.cards import writing
 from memaudit.errors import MachineError
+from memaudit.writers import card as writing
 from tests.cli.played import one_line
 
 

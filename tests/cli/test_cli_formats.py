@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from memaudit.reports.markdown import Markdown
+from memaudit.writers.markdown import Markdown
 from tests.cli.played import one_line
 from tests.handmade import of_kind, report
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from memaudit.cli import main
-from memaudit.reports.html_page import HtmlPage
+from memaudit.writers.html import Html as HtmlPage
 from tests.cli.played import one_line
 from tests.handmade import LAGS, curve, report
 
@@ -117,7 +117,7 @@ def test_a_format_without_memory_is_the_machines_fault(run, stage, tmp_path, mon
 def test_a_difference_whose_page_crashes_is_told_as_text_and_calls_no_report_damaged(
     saved, tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr("memaudit.reports.diff_html.diff_html", broken)
+    monkeypatch.setattr("memaudit.writers.html.render_document", broken)
     page = tmp_path / "diff.html"
     assert main(["diff", *map(str, saved), "--html", str(page)]) == 70
     out, err = capsys.readouterr()

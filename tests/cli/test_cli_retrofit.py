@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from memaudit.reports.plain_text import plain_text
+from memaudit.reports.retrofit_page import retrofit_page
 from torch import nn
 
 from memaudit.cli import main
 from memaudit.loading import open_checkpoint
-from memaudit.reports.plain_text import plain_text
-from memaudit.reports.retrofit_page import retrofit_page
 from memaudit.retrofitting.result import RefusedLayer, Retrofit, RetrofittedLayer
 from tests.cli.played import one_line
 from tests.retrofitting.checkpoints import write

@@ -7,9 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from memaudit.reports.overview import one_line, overview
-from memaudit.reports.plain_text import plain_text
-from memaudit.reports.terminal import Terminal
+from memaudit.writers.terminal import Terminal, brief, one_line, plain_text
 from tests.cli.played import one_line as line_of
 from tests.handmade import curve, of_kind, report
 
@@ -18,7 +16,7 @@ def test_a_scan_prints_a_summary_of_80_columns_where_nobody_tells_the_width(run,
     monkeypatch.setenv("COLUMNS", "33")
     code, out, err = run()
     assert (code, err) == (0, "")
-    assert out == plain_text(overview(report(curve())), width=80)
+    assert out == plain_text(brief(report(curve()).document(), wrap=True))
 
 
 @pytest.mark.parametrize("words", [[], ["-v"]], ids=["summary", "all"])

@@ -9,6 +9,7 @@ import pytest
 from memaudit.memory.result import Assumption
 from memaudit.report import Finding
 from memaudit.testing import sample_reports
+from memaudit.testing.samples import having
 from memaudit.writers.card import eval_results, presentable, without_paths
 from memaudit.writers.markdown import Markdown
 from tests.handmade import curve, identity, report
@@ -111,8 +112,8 @@ def test_paths_leave_every_sentence_and_numbers_stay(tmp_path):
     settings = {**made.settings, "probe_options": {"text": secret, "list": [secret, 1]}}
     environment = {**made.environment, "cache": secret}
     moved = replace(
-        made,
-        **{"findings": (finding,), "assumptions": (held,), "settings": settings},
+        having(made, assumptions=(held,)),
+        **{"findings": (finding,), "settings": settings},
         environment=environment,
     )
     shown = presentable(moved, tmp_path)

@@ -1,4 +1,4 @@
-"""The matplotlib figure: which panels there are, what is drawn in them, and nothing else happens."""
+"""The matplotlib figure: which panels there are, and what is drawn in them."""
 
 from __future__ import annotations
 
