@@ -23,7 +23,6 @@ from memaudit.contracts import (
     AbstractProbe,
     AbstractQuery,
     AbstractReportFormat,
-    AbstractRule,
     AbstractSubject,
     AbstractTokenQuery,
     Claim,
@@ -42,6 +41,7 @@ from memaudit.recall.linear import numbers_of
 from memaudit.records import plain
 from memaudit.reparam import TIMES, AbstractReparam
 from memaudit.report import SEVERITIES, Finding, Identity, Recurrence, Report, Result
+from memaudit.rules import Rule
 from memaudit.subjects.callables import wrap
 from memaudit.target import AbstractKernelTarget, AbstractTarget
 from memaudit.testing.samples import (
@@ -286,10 +286,10 @@ def check_probe(probe: AbstractProbe, subject: AbstractSubject) -> None:
 # -- The laws of a rule.
 
 
-def check_rule(rule: AbstractRule) -> None:
-    """The laws of `AbstractRule`: a code, a severity, an explanation, findings of its own."""
-    must(isinstance(rule, AbstractRule), f"{rule!r} is no AbstractRule")
-    ours = type(rule).__module__.startswith("memaudit.")
+def check_rule(rule: Rule) -> None:
+    """The laws of `Rule`: a code, a severity, an explanation, findings of its own."""
+    must(isinstance(rule, Rule), f"{rule!r} is no Rule")
+    ours = rule.check.__module__.startswith("memaudit.")
     pattern = r"MA\d{3}" if ours else r"[A-Z]{2,}\d{3}"
     must(bool(re.fullmatch(pattern, rule.code)), f"the code {rule.code!r} is not like {pattern}")
     kebab = bool(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.name))
