@@ -27,7 +27,7 @@ from memaudit.reparams import (
     Tanh,
     forms,
 )
-from memaudit.testing import reparam as laws
+from memaudit.testing import check_reparam
 
 EVERY = [form for time in ("continuous", "discrete") for form in forms(time)]
 NAMED = [pytest.param(form, id=f"{form.name}-{form.time}") for form in EVERY]
@@ -42,7 +42,7 @@ def numbers(*values: float) -> torch.Tensor:
 
 @pytest.mark.parametrize("form", NAMED)
 def test_a_reparameterization_keeps_its_laws(form):
-    laws.check_reparam(form)
+    check_reparam(form)
 
 
 @pytest.mark.parametrize("form", NAMED)
@@ -199,9 +199,9 @@ class Crooked(Exp):
     ],
 )
 def test_a_broken_law_is_found(broken, told):
-    laws.check_reparam(Crooked(broken="none"))
+    check_reparam(Crooked(broken="none"))
     with pytest.raises(AssertionError, match=told):
-        laws.check_reparam(Crooked(broken=broken))
+        check_reparam(Crooked(broken=broken))
 
 
 class Unsteady(Direct):
@@ -213,7 +213,7 @@ class Unsteady(Direct):
 def test_a_form_that_is_called_stable_and_is_not_is_found():
     assert issubclass(Unsteady, AbstractReparam)
     with pytest.raises(AssertionError, match="called stable"):
-        laws.check_reparam(Unsteady())
+        check_reparam(Unsteady())
 
 
 WITH_OPTIONS = [form for time in ("continuous", "discrete") for form in forms(time)]
