@@ -55,6 +55,7 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "junit": "memaudit.writers.junit:Junit",
         "lm-eval": "memaudit.writers.lm_eval:LmEval",
         "html": "memaudit.writers.html:Html",
+        "figure": "memaudit.writers.picture:Picture",
     },
 }
 

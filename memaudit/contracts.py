@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from memaudit.loading.source import Source
     from memaudit.memory.curve import Status
+    from memaudit.modes import LayerSpectrum as Spectrum
     from memaudit.report import Identity, Report, Result
-    from memaudit.spectrum.result import LayerSpectrum as Spectrum
 
 
 class AbstractSubject(ABC):

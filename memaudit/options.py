@@ -22,7 +22,7 @@ from memaudit.errors import ArgumentError, MachineError, clean, nearest
 from memaudit.texts import read_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from dataclasses import Field
 
     from memaudit.report import Report
@@ -35,6 +35,7 @@ LARGEST_SEED = 2**63 - 1
 #: Amplitudes up to this size, and down to its inverse, leave room for the model's own gain.
 LARGEST = 2.0**40
 DEFAULT_QUERIES = ("heaviside", "impulse", "reversed")
+NORMALIZATIONS = ("iatn", "stablessm", "universal", "script")
 #: Where the value of an option is cut in a command: lists of numbers are long.
 LONGEST_VALUE = 1000
 
@@ -190,7 +191,6 @@ def split_options(
 
 def check_setting(setting: Setting) -> None:
     """Refuse what cannot be measured, before any work starts."""
-    from memaudit.memory.curve import NORMALIZATIONS
     from memaudit.numerics.signals import LEVELS
 
     _whole("horizon", setting.horizon, SHORTEST, LONGEST)
@@ -211,7 +211,7 @@ def _whole(name: str, value: Any, low: int, high: int) -> None:
         raise ArgumentError(f"{name} is {clean(value)}", hint=hint)
 
 
-def _known(name: str, value: Any, known: dict[str, Any]) -> None:
+def _known(name: str, value: Any, known: Collection[str]) -> None:
     if not isinstance(value, str) or value not in known:
         raise ArgumentError(f"unknown {name} {clean(value)!r}", hint=nearest(str(value), known))
 

@@ -425,20 +425,18 @@ class Report(Record):
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from memaudit.writers.html import notebook_html
+        from memaudit import registry
 
-        return notebook_html(self)
+        return registry.build("reports", "html").notebook(self)
 
     def plot(self, *, queries: Sequence[str] | None = None) -> Figure:
         """The report as a matplotlib figure, of these queries or of all; `savefig` writes it.
 
         Needs the extra `memaudit[plot]`.
         """
-        from memaudit.extras import needs
+        from memaudit import registry
 
-        with needs("matplotlib", extra="plot"):
-            from memaudit.writers.figure import figure
-        return figure(self.document(), series=queries)
+        return registry.build("reports", "figure").draw(self, queries)
 
     # Files
 

@@ -17,9 +17,10 @@ from memaudit.memory.result import (
     MemoryResult,
     Status,
 )
+from memaudit.modes import LayerSpectrum
 from memaudit.report import Identity, Report
 from memaudit.spectrum.probe import predictions
-from memaudit.spectrum.result import LayerSpectrum, Prediction, SpectrumResult
+from memaudit.spectrum.result import Prediction, SpectrumResult
 
 LAGS = np.arange(1, 513)
 

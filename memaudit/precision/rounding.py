@@ -18,10 +18,9 @@ from memaudit.numerics.recurrence import settle
 from memaudit.numerics.rounding import rounded
 from memaudit.precision.result import RoundedLayer, RoundedMemory, Rounding
 from memaudit.spectrum.jacobian import block_modes
-from memaudit.spectrum.result import margin
+from memaudit.modes import margin
 from memaudit.stability.moves import error_norm, perturbing_inputs, size
 from memaudit.stability.result import BALLS
-from memaudit.watch import WeightsKept
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -293,31 +292,32 @@ def replaced_weights(
     Whatever happens inside, they are put back, and looked at: weights that cannot be put back
     raise E_WEIGHTS.
     """
-    kept = WeightsKept(lambda: live)
+    digest = digest_tensors(live)
+    copies = {name: tensor.detach().clone() for name, tensor in live.items()}
+
+    def restore() -> None:
+        with torch.no_grad():
+            for name, copy in copies.items():
+                live[name].copy_(copy)
+
     try:
         with torch.no_grad():
             for name, value in values.items():
                 live[name].copy_(value)
         yield
     finally:
-        _restore(kept)
-
-
-def _restore(kept: WeightsKept) -> None:
-    """Write the weights back; an interruption on the way waits until that is done."""
-    try:
-        kept.restore()
-    except KeyboardInterrupt:
-        kept.restore()
-        raise
-    if not kept.is_restored():
-        names = clean(", ".join(list(kept.copies)[:5]))
-        raise MachineError(
-            "E_WEIGHTS",
-            f"the weights {names} could not be put back",
-            hint="load the model anew",
-            stage="precision",
-        )
+        try:
+            restore()
+        except KeyboardInterrupt:  # waits until all of them stand there again
+            restore()
+            raise
+        if digest_tensors(live) != digest:
+            raise MachineError(
+                "E_WEIGHTS",
+                f"the weights {clean(', '.join(list(live)[:5]))} could not be put back",
+                hint="load the model anew",
+                stage="precision",
+            )
 
 
 def own_tensors(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from memaudit.modes import AT_REST, NOT_SETTLED, LayerSpectrum, point, spectrum
 from memaudit.numerics.recurrence import Settled, first_state, settle, trajectory
-from memaudit.spectrum.result import AT_REST, NOT_SETTLED, LayerSpectrum, point, spectrum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from memaudit.contracts import AbstractDynamics, AbstractSubject, StateBlock
-    from memaudit.spectrum.result import SpectrumPoint
+    from memaudit.modes import SpectrumPoint
 
     Tick = Callable[[int, int], None]
 

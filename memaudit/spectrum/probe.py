@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from memaudit.contracts import NO_TOOLS, AbstractProbe, Tools
 from memaudit.errors import ArgumentError, clean
-from memaudit.spectrum.result import NOT_SETTLED, LayerSpectrum, Prediction, SpectrumResult
+from memaudit.modes import NOT_SETTLED, LayerSpectrum
+from memaudit.spectrum.result import Prediction, SpectrumResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

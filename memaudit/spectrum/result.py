@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from memaudit.errors import clean
-from memaudit.records import Complexes, Record, Unbounded
+from memaudit.modes import AT_REST, LayerSpectrum
+from memaudit.records import Record, Unbounded
 from memaudit.report import Finding, Metric, Result
 from memaudit.rules import Rule, rule
 from memaudit.sections import Axis, Column, Figure, Mark, Points, Section, Table
@@ -19,12 +20,6 @@ from memaudit.sections import Axis, Column, Figure, Mark, Points, Section, Table
 if TYPE_CHECKING:
     from memaudit.report import Report
 
-#: A report file keeps the slowest modes only: a Mamba of 130 M parameters has 590,000.
-MOST_STORED = 512
-#: How `at` begins where a whole recurrence was run until it came to rest without input.
-AT_REST = "rest: zero input"
-#: What `at` holds where it never came to rest.
-NOT_SETTLED = "not settled"
 
 MARGIN = Metric(
     "margin", over="min", better="more", signed=True, help="smallest 1 - |eigenvalue| of a step"
@@ -33,122 +28,6 @@ TIME_SCALE = Metric("time_scale", over="max", help="steps in which the slowest m
 LYAPUNOV = Metric(
     "lyapunov", over="max", better="less", signed=True, help="largest Lyapunov exponent per step"
 )
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class SpectrumPoint(Record):
-    """The spectrum at one operating point of a layer whose eigenvalues depend on the data.
-
-    `at` says which: "dt 50 %" is the median of the step size over the inputs. `eigenvalues` are
-    those of one step in discrete time. `margin` is the smallest 1 - |lambda|, negative beyond
-    the boundary; `time_scale` is -1 / log max |lambda| in steps, infinite on the boundary and
-    beyond it.
-    """
-
-    at: str
-    eigenvalues: Complexes
-    margin: float
-    time_scale: Unbounded
-
-    def __repr__(self) -> str:
-        scale = f"time scale {self.time_scale:.4g} steps"
-        return f"{type(self).__name__}(at {clean(self.at)}: {scale})"
-
-    @classmethod
-    def of(cls, at: str, eigenvalues: Any) -> Self:
-        """The point at which a step has these eigenvalues."""
-        values = _complex(eigenvalues)
-        return cls(at, values, margin(values), time_scale(values))
-
-    def stored(self) -> Self:
-        """Of many eigenvalues the slowest are kept."""
-        return replace(self, eigenvalues=slowest_modes(self.eigenvalues, MOST_STORED))
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class LayerSpectrum(Record):
-    """The spectrum of one recurrent layer; `points` holds it at further operating points.
-
-    `parameterization` is the function that makes the eigenvalue from the raw weight, by its name
-    among the reparameterizations. `count` is how many eigenvalues there are; a report file keeps
-    the slowest ones only. `at`, `margin` and `time_scale` are those of `SpectrumPoint`.
-    `lyapunov` is the largest Lyapunov exponent per step along a trajectory, the mean rate at which
-    nearby states part (positive) or meet (negative), None when none was run; `lyapunov_interval`
-    spans two standard errors around it. `note` says what else there is to know.
-    """
-
-    layer: str
-    cell: str
-    parameterization: str
-    at: str
-    eigenvalues: Complexes
-    margin: float
-    time_scale: Unbounded
-    count: int
-    points: tuple[SpectrumPoint, ...] = ()
-    where: str = ""
-    lyapunov: float | None = None
-    lyapunov_interval: tuple[float, float] | None = None
-    note: str = ""
-
-    def __repr__(self) -> str:
-        form = clean(self.parameterization)
-        return (
-            f"LayerSpectrum({clean(self.layer)}: {self.count} modes, {form}, at {clean(self.at)} "
-            f"margin {self.margin:.3g}, time scale {self.time_scale:.4g} steps)"
-        )
-
-    @classmethod
-    def of(
-        cls,
-        *,
-        layer: str,
-        cell: str,
-        parameterization: str,
-        at: str,
-        eigenvalues: Any,
-        points: tuple[SpectrumPoint, ...] = (),
-    ) -> Self:
-        """The spectrum of one layer from the eigenvalues of its step."""
-        values = _complex(eigenvalues)
-        return cls(
-            layer=layer,
-            cell=cell,
-            parameterization=parameterization,
-            at=at,
-            eigenvalues=values,
-            margin=margin(values),
-            time_scale=time_scale(values),
-            count=len(values),
-            points=points,
-        )
-
-    def stored(self) -> Self:
-        """Of many eigenvalues the slowest are kept."""
-        return replace(self, eigenvalues=slowest_modes(self.eigenvalues, MOST_STORED))
-
-    @property
-    def place(self) -> str:
-        """The layer, behind the part of a host that it stands in; a part of one layer once."""
-        if not self.where or self.layer == self.where or self.layer.startswith(f"{self.where}."):
-            return self.layer
-        return f"{self.where}.{self.layer}"
-
-    def slowest(self, *, silent: bool) -> tuple[float, float, str]:
-        """Time scale, margin and operating point of the slowest mode.
-
-        After the input has ended (`silent`) a recurrence that was seen to settle goes there. Where
-        the step depends on the data, zero input to a model is none at its layers.
-        """
-        rest = (self.time_scale, self.margin, self.at)
-        if silent and self.at.startswith(AT_REST):
-            return rest
-        points = [(point.time_scale, point.margin, point.at) for point in self.points]
-        return min(rest, *points, key=lambda one: one[1]) if points else rest
-
-
-#: How adapters make them.
-point, spectrum = SpectrumPoint.of, LayerSpectrum.of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -304,39 +183,9 @@ class SpectrumResult(Result):
             yield f"{names[0]}{more}: {note}"
 
 
-def margin(eigenvalues: np.ndarray) -> float:
-    """The distance of the slowest mode to the unit circle, min(1 - |lambda|)."""
-    return float(1.0 - np.abs(eigenvalues).max())
-
-
-def time_scale(eigenvalues: np.ndarray) -> float:
-    """Steps in which the slowest mode falls to 1/e: -1 / log max |lambda|."""
-    largest = float(np.abs(eigenvalues).max())
-    if largest >= 1.0:
-        return math.inf
-    return 0.0 if largest == 0.0 else -1.0 / math.log(largest)
-
-
 def time_scale_text(item: LayerSpectrum) -> str:
     """The time scale of a spectrum in steps, in words."""
     return "infinite" if math.isinf(item.time_scale) else f"{item.time_scale:.4g} steps"
-
-
-def slowest_modes(eigenvalues: np.ndarray, most: int) -> np.ndarray:
-    """The eigenvalues of largest modulus, in their order."""
-    flat = np.asarray(eigenvalues, dtype=np.complex128).ravel()
-    if len(flat) <= most:
-        return flat
-    return flat[np.sort(np.argsort(-np.abs(flat), kind="stable")[:most])]
-
-
-def _complex(eigenvalues: Any) -> np.ndarray:
-    """One flat array of complex numbers, from an array or a tensor on any device."""
-    if hasattr(eigenvalues, "detach"):
-        eigenvalues = eigenvalues.detach().cpu()
-        eigenvalues = eigenvalues if eigenvalues.is_complex() else eigenvalues.double()
-        eigenvalues = eigenvalues.numpy()
-    return np.asarray(eigenvalues, dtype=np.complex128).ravel()
 
 
 def _range(item: LayerSpectrum) -> str | None:

@@ -17,10 +17,10 @@ from memaudit.contracts import AbstractDynamics, AbstractPerturbable, AbstractSu
 from memaudit.devices import resolve_dtype
 from memaudit.errors import ArgumentError, SourceError, clean
 from memaudit.loading.filling import digest_tensors
+from memaudit.modes import LayerSpectrum as Spectrum
+from memaudit.modes import spectrum
 from memaudit.numerics.signals import seeded
 from memaudit.report import Identity
-from memaudit.spectrum.result import LayerSpectrum as Spectrum
-from memaudit.spectrum.result import spectrum
 from memaudit.subjects.copies import Copies as ModuleEnsemble
 from memaudit.subjects.copies import mode_sources, roles_of
 

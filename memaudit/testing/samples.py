@@ -17,7 +17,7 @@ from memaudit.gradient.result import Gradient, ReparamGradient
 from memaudit.memory.result import Curve, MemoryResult
 from memaudit.precision.result import Precision, RoundedLayer, RoundedMemory, Rounding
 from memaudit.report import Finding, Identity, Report
-from memaudit.spectrum.result import spectrum
+from memaudit.modes import spectrum
 from memaudit.stability.result import PerturbationCurve, Radius, Stability
 from memaudit.subjects.callables import wrap
 

@@ -108,6 +108,10 @@ class Html(AbstractReportFormat):
         """The page in the finest detail that fits."""
         return render_document(report.document())
 
+    def notebook(self, report: Report) -> str:
+        """What a notebook shows of a report."""
+        return notebook_html(report)
+
 
 def render_document(document: Document) -> str:
     """The page of any document in the finest detail that fits.

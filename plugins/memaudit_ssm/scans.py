@@ -16,13 +16,13 @@ from torch.nn import functional
 from memaudit.contracts import AbstractPerturbable, AbstractSubject, Role
 from memaudit.errors import ArgumentError, SourceError, clean, listed
 from memaudit.loading.filling import fill, require_finite
+from memaudit.modes import LayerSpectrum as Spectrum
+from memaudit.modes import point, spectrum
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.numerics.scans import selective_scan
 from memaudit.perturbable import plain_name
 from memaudit.reparams import Exp
 from memaudit.report import Identity, Recurrence
-from memaudit.spectrum.result import LayerSpectrum as Spectrum
-from memaudit.spectrum.result import point, spectrum
 from memaudit.subjects.copies import Copies, ModeSource
 from memaudit.subjects.hosts import AbstractHost
 from memaudit_ssm.core import Stored, retrofit_form

@@ -25,12 +25,12 @@ from memaudit.contracts import (
 )
 from memaudit.errors import ArgumentError, SourceError, clean, listed
 from memaudit.loading.filling import digest_tensors, fill, require_finite
+from memaudit.modes import LayerSpectrum as Spectrum
+from memaudit.modes import spectrum
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.numerics.linear import System
 from memaudit.perturbable import plain_name
 from memaudit.report import Identity, Recurrence
-from memaudit.spectrum.result import LayerSpectrum as Spectrum
-from memaudit.spectrum.result import spectrum
 from memaudit.subjects.copies import Copies, ModeSource
 from memaudit.subjects.hosts import AbstractHost
 from memaudit_ssm.core import Core, Stored, cast, class_name, retrofit_form

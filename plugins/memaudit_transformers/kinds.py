@@ -17,11 +17,11 @@ from torch.nn.utils import parametrize
 
 from memaudit.contracts import DiagonalDecay, NoDecay
 from memaudit.errors import clean
+from memaudit.modes import point, spectrum
 from memaudit.perturbable import plain_name
 from memaudit.reparams import Exp, Softplus
 from memaudit.report import Recurrence
 from memaudit.spectrum.jacobian import Exponent, exponent_of
-from memaudit.spectrum.result import point, spectrum
 from memaudit_transformers.scans import (
     CHUNK_SCAN,
     DELTA_RULE,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
     from memaudit.contracts import AbstractReparam, StoredDecay
-    from memaudit.spectrum.result import LayerSpectrum as Spectrum
+    from memaudit.modes import LayerSpectrum as Spectrum
 
 Record = Callable[[Steps], None]
 #: The constant c of the Griffin paper, in log a = -c·gate·softplus(recurrent_param).

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from memaudit.contracts import AbstractPerturbable
-    from memaudit.spectrum.result import LayerSpectrum as Spectrum
+    from memaudit.modes import LayerSpectrum as Spectrum
     from memaudit_transformers.kinds import Recurrent
     from memaudit_transformers.running import RunnableModel
     from memaudit_transformers.tokenizer import Tokens

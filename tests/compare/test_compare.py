@@ -1,8 +1,8 @@
 """Two reports side by side: numbers, rows, curves and findings, whatever their capability."""
 
 from memaudit.compare import compare
+from memaudit.modes import spectrum
 from memaudit.report import Finding
-from memaudit.spectrum.result import spectrum
 from tests.handmade import identity, report
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from memaudit.errors import ArgumentError
 from memaudit.gates import NumberGate, compared, parse_changes, parse_finding, parse_gates, percent
+from memaudit.modes import spectrum
 from memaudit.report import Finding, Metric, Report, Result
-from memaudit.spectrum.result import spectrum
 from tests.handmade import identity, report
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from memaudit.memory.result import AssumptionsResult, Decay, MemoryResult, Status
+from memaudit.modes import spectrum
 from memaudit.rules import AUDIT_RULES, judge, unmet
-from memaudit.spectrum.result import spectrum
 from tests.handmade import (
     LAGS,
     assumption,

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from memaudit.metrics.rows import COLUMNS, QUERY_COLUMNS
 
 from memaudit.errors import MemauditError
-from memaudit.metrics.rows import COLUMNS, QUERY_COLUMNS
+from memaudit.modes import spectrum
 from memaudit.report import Recurrence
-from memaudit.spectrum.result import spectrum
 from memaudit.testing import sample_reports
 from tests.handmade import curve, identity, power_law, report
 from tests.recall.handmade import sample as recall

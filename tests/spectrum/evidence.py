@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from memaudit.memory.result import Decay
-from memaudit.spectrum.result import LayerSpectrum as Spectrum
-from memaudit.spectrum.result import point, spectrum
+from memaudit.modes import LayerSpectrum as Spectrum
+from memaudit.modes import point, spectrum
 from tests.handmade import curve, of_kind, report
 
 REST = "rest: zero input, settled after 512 steps"

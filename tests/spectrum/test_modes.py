@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from memaudit.modes import MOST_STORED, point, spectrum
+from memaudit.modes import LayerSpectrum as Spectrum
 from memaudit.report import Report
-from memaudit.spectrum.result import MOST_STORED, point, spectrum
-from memaudit.spectrum.result import LayerSpectrum as Spectrum
 from tests.handmade import curve, report
 
 

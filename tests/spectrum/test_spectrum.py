@@ -12,9 +12,10 @@ import torch
 import memaudit
 from memaudit.contracts import AbstractSubject, Setting, StateBlock, Tools
 from memaudit.errors import ArgumentError
+from memaudit.modes import spectrum
 from memaudit.report import Identity, Report
 from memaudit.spectrum.probe import LONGEST, SHORTEST, Spectrum
-from memaudit.spectrum.result import SpectrumResult, spectrum
+from memaudit.spectrum.result import SpectrumResult
 from memaudit.testing import check_probe
 from tests.recurrences import Map, linear, number, rotation, stack_of_two, tanh_network
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from memaudit.contracts import AbstractPerturbable, AbstractReparam, AbstractSubject, Role
+from memaudit.modes import LayerSpectrum as Spectrum
+from memaudit.modes import spectrum
 from memaudit.report import Identity
-from memaudit.spectrum.result import LayerSpectrum as Spectrum
-from memaudit.spectrum.result import spectrum
 
 
 class DiagonalCopies(AbstractPerturbable):

@@ -1,0 +1,38 @@
+"""The report as a picture; matplotlib is an extra, and is imported when something is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from io import StringIO
+from typing import TYPE_CHECKING, ClassVar
+
+from memaudit.contracts import AbstractReportFormat
+from memaudit.extras import needs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.figure import Figure
+
+    from memaudit.report import Report
+
+
+@dataclass(frozen=True, slots=True)
+class Picture(AbstractReportFormat):
+    """The first figure of every section as SVG."""
+
+    name: ClassVar[str] = "figure"
+    summary: ClassVar[str] = "the figures of the report as SVG (extra: plot)"
+    suffix: ClassVar[str] = ".svg"
+
+    def draw(self, report: Report, series: Sequence[str] | None = None) -> Figure:
+        """The matplotlib figure, of these series or of all."""
+        with needs("matplotlib", extra="plot"):
+            from memaudit.writers.figure import figure
+        return figure(report.document(), series=series)
+
+    def render(self, report: Report) -> str:
+        """The figure as SVG."""
+        sheet = StringIO()
+        self.draw(report).savefig(sheet, format="svg")
+        return sheet.getvalue()
