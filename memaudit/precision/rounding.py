@@ -298,7 +298,8 @@ def replaced_weights(
     def restore() -> None:
         with torch.no_grad():
             for name, copy in copies.items():
-                live[name].copy_(copy)
+                if live[name].shape == copy.shape:
+                    live[name].copy_(copy)
 
     try:
         with torch.no_grad():
