@@ -70,7 +70,7 @@ ABSTRACT: Final[dict[str, tuple[str, ...]]] = {
     "reports": ("memaudit.contracts.AbstractReportFormat",),
 }
 #: Rises when a plugin that was written for the old contracts would no longer work.
-CONTRACT: Final = 1
+CONTRACT: Final = 2
 
 #: What `scan` measures unless it is told otherwise.
 DEFAULT_QUERIES: Final = ("heaviside", "impulse", "reversed")
