@@ -18,14 +18,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from memaudit.numerics.perturbation import diagonal
 from torch import Tensor, nn
 
 import memaudit
+from examples.exact_error import direct_error, driven
 from memaudit.contracts import AbstractPerturbable, AbstractSubject
 from memaudit.numerics.signals import seeded
-from memaudit.stability.moves import draw, error_norm
-from memaudit.stability.moves import error_norms as fan_norms
+from memaudit.stability.moves import draw, error_norm, error_norms
 from memaudit.stability.search import Problem, ascent_errors, random_errors
 from memaudit_ssm import S4D
 
@@ -61,7 +60,7 @@ class Case:
 
         def fan(directions: Mapping[str, Tensor], sizes: Tensor) -> Tensor:
             answers = self.copies.respond_fan(self.inputs, directions, sizes)
-            return fan_norms(answers, reference, NORM, pooled=False)
+            return error_norms(answers, reference, NORM, pooled=False)
 
         weights = {name: self.copies.weights[name] for name in self.names}
         roles = {name: self.copies.roles[name] for name in self.names}
@@ -214,8 +213,8 @@ def compare_ascent(m: int, draws: int) -> None:
 def _closed(lam: Tensor, c: Tensor, beta: float) -> float:
     impulse = np.zeros(STEPS)
     impulse[0] = 1
-    system = diagonal.driven(lam.numpy(), c.numpy(), impulse)
-    return diagonal.direct_error(system, beta, norm=NORM)
+    system = driven(lam.numpy(), c.numpy(), impulse)
+    return direct_error(system, beta, norm=NORM)
 
 
 def small_rnn(draws: int) -> None:

@@ -51,14 +51,23 @@ def run_queries(
     found: MemoryResult,
     tick: Tick,
 ) -> None:
-    """Fill the curves of `found`, those on vectors first; what is there when it raises counts."""
+    """Fill the curves of `found`, those on vectors first; what is there when it raises counts.
+
+    The queries of a plugin come alone and after ours, so that one which raises can be named.
+    """
     asked, safe = list(queries), batched(subject)
     vectors = [query for query in asked if isinstance(query, AbstractQuery)]
-    VectorQueries(safe, setting, facts, tick, found.layers).measure(vectors, found.curves)
+    others = [query for query in vectors if registry.outside("queries", query.name)]
+    runner = VectorQueries(safe, setting, facts, tick, found.layers)
+    runner.measure([query for query in vectors if query not in others], found.curves)
+    for query in others:
+        with registry.calling("queries", query.name, "failed"):
+            runner.measure([query], found.curves)
     for query in (query for query in asked if isinstance(query, AbstractTokenQuery)):
         known = Circumstances(facts.causal, facts.rounding, read_text(setting.text))
-        readings = query.read(safe, setting, known, tick)
-        found.curves[query.name] = token_curve(query, readings, setting, facts.rounding)
+        with registry.calling("queries", query.name, "failed"):
+            readings = query.read(safe, setting, known, tick)
+            found.curves[query.name] = token_curve(query, readings, setting, facts.rounding)
 
 
 def quick_curves(

@@ -7,6 +7,7 @@ from io import StringIO
 from typing import TYPE_CHECKING, ClassVar
 
 from memaudit.contracts import AbstractReportFormat
+from memaudit.errors import clean
 from memaudit.extras import needs
 
 if TYPE_CHECKING:
@@ -32,7 +33,13 @@ class Picture(AbstractReportFormat):
         return figure(report.document(), series=series)
 
     def render(self, report: Report) -> str:
-        """The figure as SVG."""
-        sheet = StringIO()
-        self.draw(report).savefig(sheet, format="svg")
+        """The figure as SVG, which says the verdicts in its description."""
+        made, sheet = self.draw(report), StringIO()
+        from matplotlib import rc_context
+
+        lines = [section.line for section in report.sections() if section.line]
+        about = {"Date": None, "Title": clean(report.subject.source), "Description": "; ".join(lines)}
+        # Names stay text, and the ids of shapes are no random numbers.
+        with rc_context({"svg.hashsalt": "memaudit", "svg.fonttype": "none"}):
+            made.savefig(sheet, format="svg", metadata=about)
         return sheet.getvalue()

@@ -57,6 +57,10 @@ class Outcome:
         """A JSON report that the case wrote into its output."""
         return json.loads((self.scene.output / name).read_text())
 
+    def curves(self, name: str = "report.json") -> dict[str, Any]:
+        """The memory functions of that report, by query."""
+        return self.report(name)["results"]["memory"]["curves"]
+
 
 @dataclass(frozen=True)
 class Case:

@@ -56,7 +56,7 @@ def warm_up() -> None:
         "cli.app",
         "loading.checkpoint",
         "loading.hub",
-        "reports.terminal",
+        "writers.terminal",
     ):
         import_module(f"memaudit.{name}")
     import_module("memaudit_rnn.adapter")

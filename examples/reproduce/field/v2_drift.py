@@ -15,7 +15,7 @@ import memaudit
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
 from examples.reproduce.students import DiagonalStudent, fit
-from memaudit.retrofitting.training import Monitor, make_watch
+from memaudit.retrofitting.training import Monitor, MonitorOptions
 
 UPDATES, EVERY = 300, 5
 #: The rates of a Mamba at the start are 1, 2, …; its steps are of about this size.
@@ -49,8 +49,8 @@ def trained(target: Callable[[Tensor], Tensor] | str, seed: int) -> Run:
     with torch.no_grad():
         model.b.fill_(0.5)
         model.c.fill_(0.5)
-    told = {"every": EVERY, "horizon_every": None, "window": 64, "stop_on": (), "audible": None}
-    monitor = Monitor(model, make_watch(**told))
+    options = MonitorOptions(every=EVERY, horizon_every=None, window=64, stop_on=())
+    monitor = Monitor(model, options)
     steps, margins, lowest, alarms = [], [], [], []
 
     def watch(update: int, loss: float, student: nn.Module) -> None:

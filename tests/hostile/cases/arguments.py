@@ -60,7 +60,7 @@ NAMES = [
     refused("an unknown query", *DEMO, "--query", "heavyside", says="did you mean heaviside?"),
     refused("an unknown probe", *DEMO, "--probe", "assumption", says="did you mean assumptions?"),
     refused("an unknown adapter", *DEMO, "--adapter", "rn", says="did you mean rnn?"),
-    refused("an unknown report", *DEMO, "--report", "jsn=x", says="known are: github, html, json"),
+    refused("an unknown report", *DEMO, "--report", "jsn=x", says="known are: figure, github, html, json"),
     refused("an unknown device", *DEMO, "--device", "cuda0", says="did you mean cuda"),
     refused("an unknown dtype", *DEMO, "--dtype", "float63", says="did you mean float64"),
     refused("an unknown option", *DEMO, "--horizn", "64", says="--horizon"),

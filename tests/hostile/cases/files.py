@@ -41,7 +41,7 @@ def no_report(outcome: Outcome) -> None:
 def whole_report(outcome: Outcome) -> None:
     report = outcome.report()
     assert report["complete"]
-    assert report["memory"]
+    assert outcome.curves()
     assert len(report["subject"]["sha256"]) == 64
 
 

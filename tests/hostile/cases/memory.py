@@ -51,7 +51,7 @@ def as_ever(**options) -> Callable[[Outcome], None]:
         assert "memory ran short" in outcome.stderr
         alone = memaudit.scan("demo:lstm", **options)
         for name, curve in alone.memory.items():
-            seen = report["memory"][name]
+            seen = outcome.curves()[name]
             off = np.abs(np.array(seen["values"]) - curve.values).max()
             assert off <= TOLERANCE * curve.values.max(), f"{name} is off by {off:.2g}"
             assert seen["decay"]["kind"] == curve.decay.kind

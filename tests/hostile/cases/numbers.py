@@ -72,8 +72,9 @@ def curves(outcome: Outcome) -> list[dict[str, Any]]:
     """The curves of a whole report in strict JSON, which has no NaN and no infinity."""
     report = json.loads((outcome.scene.output / "report.json").read_text(), parse_constant=refuse)
     assert report["complete"] is True
-    assert len(report["memory"]) == 3
-    return list(report["memory"].values())
+    found = report["results"]["memory"]["curves"]
+    assert len(found) == 3
+    return list(found.values())
 
 
 def whole(outcome: Outcome) -> None:
@@ -187,7 +188,7 @@ def alike(outcome: Outcome) -> None:
 def another(outcome: Outcome) -> None:
     first, second = both(outcome)
     assert (first["settings"]["seed"], second["settings"]["seed"]) == (7, 0)
-    assert first["memory"] != second["memory"]
+    assert first["results"]["memory"] != second["results"]["memory"]
 
 
 def repeated(name: str, check: Callable[[Outcome], None], *options: str) -> Case:

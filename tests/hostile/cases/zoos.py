@@ -63,7 +63,7 @@ def unknown_with_code(config: dict[str, Any], weights: Weights, scene: Scene) ->
 
 def no_tokenizer(outcome: Outcome) -> None:
     """The curve of the text says why there is none, the other one is there."""
-    memory = outcome.report()["memory"]
+    memory = outcome.curves()
     assert memory["context"]["status"] == "no_tokenizer"
     assert memory["impulse"]["values"]
 
