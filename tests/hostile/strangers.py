@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import torch
 
-from memaudit.contracts import (
-    AbstractAdapter,
-    AbstractSubject,
-    Claim,
-)
+from memaudit.contracts import AbstractAdapter, AbstractSubject, Claim
 from memaudit.errors import ArgumentError
 from memaudit.report import Identity
-
-FOREVER = 600
 
 
 class Echo(AbstractSubject):
@@ -49,50 +42,9 @@ class ClaimRaises(Adapter):
         raise KeyError("no such thing")
 
 
-class ClaimExits(Adapter):
-    def claim(self, source: Any) -> Any:
-        raise SystemExit(0)
-
-
-class ClaimHangs(Adapter):
-    def claim(self, source: Any) -> Any:
-        time.sleep(FOREVER)
-
-
-class ClaimHangsAndSwallows(Adapter):
-    def claim(self, source: Any) -> Any:
-        while True:
-            try:
-                time.sleep(FOREVER)
-            except Exception:
-                continue
-
-
-class ClaimIsNonsense(Adapter):
-    def claim(self, source: Any) -> Any:
-        return "certainly"
-
-
-class ClaimMovesTheWeights(Adapter):
-    def claim(self, source: Any) -> Any:
-        if source.module is not None:
-            for parameter in source.module.parameters():
-                parameter.data.zero_()
-
-
-class ClaimRunsOut(Adapter):
-    def claim(self, source: Any) -> Any:
-        raise MemoryError
-
-
 class ClaimComplains(Adapter):
     def claim(self, source: Any) -> Any:
         raise ArgumentError("not mine")
-
-
-class ClaimPrints(Adapter):
-    def claim(self, source: Any) -> Any:
-        print("a stranger speaks on stdout")
 
 
 class BuildRaises(Adapter):
@@ -103,23 +55,6 @@ class BuildRaises(Adapter):
 class LoadRaises(Adapter):
     def load(self, source: Any, request: Any) -> Any:
         raise ZeroDivisionError("oops")
-
-
-class LoadHangs(Adapter):
-    def load(self, source: Any, request: Any) -> Any:
-        time.sleep(FOREVER)
-
-
-class LoadIsNonsense(Adapter):
-    def load(self, source: Any, request: Any) -> Any:
-        return 42
-
-
-class LoadHasNoWidth(Adapter):
-    def load(self, source: Any, request: Any) -> Any:
-        subject = Echo()
-        subject.input_size = float("nan")  # type: ignore[assignment]
-        return subject
 
 
 class AnswerRaises(Adapter):

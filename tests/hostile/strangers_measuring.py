@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
-from memaudit.contracts import AbstractProbe, AbstractQuery, AbstractReportFormat, AbstractRule
-from memaudit.memory.result import Assumption
+from memaudit.contracts import NO_TOOLS, AbstractProbe, AbstractQuery, AbstractReportFormat
+from memaudit.memory.result import Assumption, AssumptionsResult
 from memaudit.report import Finding
-from tests.hostile.strangers import FOREVER
+from memaudit.rules import rule
 
 
 class Query(AbstractQuery):
@@ -37,126 +37,48 @@ class QueryRaisesLate(Query):
         return super().inputs(x, horizon)
 
 
-class QueryHangs(Query):
-    def inputs(self, x: torch.Tensor, horizon: int) -> torch.Tensor:
-        time.sleep(FOREVER)
-        return x
-
-
-class QueryRunsOut(Query):
-    def inputs(self, x: torch.Tensor, horizon: int) -> torch.Tensor:
-        raise MemoryError
-
-
-class QueryIsNan(Query):
-    def inputs(self, x: torch.Tensor, horizon: int) -> torch.Tensor:
-        return super().inputs(x, horizon) * float("nan")
-
-
-class QueryIsFlat(Query):
-    def inputs(self, x: torch.Tensor, horizon: int) -> torch.Tensor:
-        return x
-
-
-class QueryReadsOutside(Query):
-    def moments(self, lags: torch.Tensor, horizon: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-        return lags + horizon, None
-
-
 class Probe(AbstractProbe):
-    name, summary, fills = "stranger", "an assumption of a stranger", "assumptions"
+    name, summary, result = "stranger", "an assumption of a stranger", AssumptionsResult
 
-    def measure(self, subject: Any, setting: Any) -> Any:
-        return (Assumption("friendly", True, 0.0, 1.0),)
+    def measure(self, subject: Any, setting: Any, tools: Any = NO_TOOLS) -> AssumptionsResult:
+        return AssumptionsResult((Assumption("friendly", True, 0.0, 1.0),))
 
 
 class ProbeRaises(Probe):
-    def measure(self, subject: Any, setting: Any) -> Any:
+    def measure(self, subject: Any, setting: Any, tools: Any = NO_TOOLS) -> AssumptionsResult:
         raise LookupError("nothing found")
 
 
-class ProbeExits(Probe):
-    def measure(self, subject: Any, setting: Any) -> Any:
-        raise SystemExit(3)
-
-
-class ProbeHangs(Probe):
-    def measure(self, subject: Any, setting: Any) -> Any:
-        time.sleep(FOREVER)
-
-
 class ProbeRunsOut(Probe):
-    def measure(self, subject: Any, setting: Any) -> Any:
+    def measure(self, subject: Any, setting: Any, tools: Any = NO_TOOLS) -> AssumptionsResult:
         raise MemoryError
 
 
-class ProbeIsNan(Probe):
-    def measure(self, subject: Any, setting: Any) -> Any:
-        return (Assumption("friendly", True, float("nan"), 1.0),)
-
-
-class ProbeIsNonsense(Probe):
-    def measure(self, subject: Any, setting: Any) -> Any:
-        return "friendly"
-
-
-class ProbeFillsTheSubject(Probe):
-    fills = "subject"
-
-
 class ProbeMovesTheWeights(Probe):
-    def measure(self, subject: Any, setting: Any) -> Any:
+    def measure(self, subject: Any, setting: Any, tools: Any = NO_TOOLS) -> AssumptionsResult:
         for tensor in subject.weights().values():
             tensor.mul_(2)
-        return super().measure(subject, setting)
+        return super().measure(subject, setting, tools)
 
 
 class ProbeMovesTheWeightsAndRaises(Probe):
-    def measure(self, subject: Any, setting: Any) -> Any:
+    def measure(self, subject: Any, setting: Any, tools: Any = NO_TOOLS) -> AssumptionsResult:
         for tensor in subject.weights().values():
             tensor.zero_()
         raise RuntimeError("and now this")
 
 
-class Rule(AbstractRule):
-    code, name, severity, explanation = "XX1", "stranger", "note", "A rule of a stranger."
-
-    def check(self, report: Any) -> Any:
-        return [self.finding("all is well", "go on")]
-
-
-class RuleRaises(Rule):
-    def check(self, report: Any) -> Any:
-        raise AttributeError("no such field")
+@rule("XX1", "stranger", "note")
+def rule_raises(report: Any) -> Iterable[Finding]:
+    """A rule of a stranger."""
+    raise AttributeError("no such field")
 
 
-class RuleRaisesLate(Rule):
-    def check(self, report: Any) -> Any:
-        yield self.finding("all is well", "go on")
-        raise AttributeError("no such field")
-
-
-class RuleScribbles(Rule):
-    def check(self, report: Any) -> Any:
-        for curve in report.memory.values():
-            curve.values[:] = 7
-        report.memory.clear()
-        return []
-
-
-class RuleSpeaksForOthers(Rule):
-    def check(self, report: Any) -> Any:
-        return [Finding("MA103", "persistent-memory", "error", "trust me", "panic")]
-
-
-class RuleRunsOut(Rule):
-    def check(self, report: Any) -> Any:
-        raise MemoryError
-
-
-class RuleIsNonsense(Rule):
-    def check(self, report: Any) -> Any:
-        return [None]
+@rule("XX1", "stranger", "note")
+def rule_raises_late(report: Any) -> Iterable[Finding]:
+    """A rule of a stranger."""
+    yield rule_raises_late.finding("all is well", "go on")
+    raise AttributeError("no such field")
 
 
 class Form(AbstractReportFormat):
@@ -166,17 +88,6 @@ class Form(AbstractReportFormat):
         return "memory"
 
 
-class FormScribbles(Form):
-    def render(self, report: Any) -> str:
-        report.memory.clear()
-        return "memory"
-
-
 class FormRaises(Form):
     def render(self, report: Any) -> str:
         raise TypeError("cannot render")
-
-
-class FormIsNonsense(Form):
-    def render(self, report: Any) -> Any:
-        return None

@@ -63,9 +63,9 @@ def at(step: str, change: Change) -> Callable[[list[str]], int]:
     """Run memaudit, and change its source when it first reaches a step."""
 
     def command(arguments: list[str]) -> int:
-        from memaudit import rig
         from memaudit.cli.app import main
         from memaudit.loading import checkpoint
+        from memaudit.subjects import batches
 
         waiting = [change]
 
@@ -73,7 +73,7 @@ def at(step: str, change: Change) -> Callable[[list[str]], int]:
             if name == step and waiting:
                 waiting.pop()(Path(arguments[1]))
 
-        rig.step = checkpoint.step = reached
+        batches.step = checkpoint.step = reached
         return main(arguments)
 
     return command

@@ -33,10 +33,9 @@ def at_the_last_pass(action: str, *, then: str = "", echo: float | None = None):
     """A signal when the queries run, and perhaps another one later that is no echo of it."""
 
     def command(arguments: list[str]) -> int:
-        from memaudit.cli.stopping import Stopping
-
         import memaudit
         from memaudit import faults
+        from memaudit.cli.signals import Stopping
 
         planned("nowhere=kill")
         memaudit.scan("demo:lstm", horizon=64, level="quick")
@@ -50,9 +49,8 @@ def at_the_last_pass(action: str, *, then: str = "", echo: float | None = None):
 
 def while_it_is_judged(arguments: list[str]) -> int:
     """A second Ctrl-C after the measurement and before the report."""
-    from memaudit.cli.stopping import Stopping
-
     from memaudit import audit
+    from memaudit.cli.signals import Stopping
 
     def stop(report: object) -> tuple[()]:
         os.kill(os.getpid(), signal.SIGINT)
