@@ -146,15 +146,22 @@ def _measure(
         batched, results = BatchedSubject(part), found.parts.setdefault(name, {})
         try:
             for probe in probes:
+                outside = registry.outside("probes", probe.name)
+                before = outside and digest_tensors(dict(part.weights()))
                 try:
                     _run(probe, batched, setting, results, progress, place)
                 except MemauditError as error:
-                    cheap = probe.cost == "cheap" and not registry.outside("probes", probe.name)
+                    cheap = probe.cost == "cheap" and outside is None
                     if cheap and len(parts) == 1 and "memory" not in results:
                         raise  # nothing was measured: the error is the answer
                     found.failed(error, where=name)
                     if cheap:
                         break
+                if outside and digest_tensors(dict(part.weights())) != before:
+                    results.pop(probe.name, None)
+                    fact = "moved the weights of the model: load it anew"
+                    found.failed(registry.nonsense(outside, fact), where=name)
+                    break  # the probes that follow would measure another model
         except KeyboardInterrupt:
             found.interrupted = True
             break
@@ -171,26 +178,21 @@ def _run(
     progress: Progress,
     place: str,
 ) -> None:
-    """One probe; an outside one is named when it fails, and must leave the weights alone."""
+    """One probe; an outside one is named when it fails."""
     stage = f"{place}{probe.name}"
-    outside = registry.outside("probes", probe.name)
-    before = "" if outside is None else digest_tensors(dict(subject.weights()))
 
     def keep(result: Result) -> None:
         results[probe.name] = result
 
     progress(stage, 0, 1)
     tools = Tools(lambda done, of: progress(stage, done, of), dict(results), keep)
-    with registry.calling("probes", probe.name, "failed"), _enough_memory():
+    with registry.calling("probes", probe.name, "failed"), _enough_memory(probe.name):
         keep(probe.measure(subject, setting, tools))
     progress(stage, 1, 1)
-    if outside is not None and digest_tensors(dict(subject.weights())) != before:
-        del results[probe.name]
-        raise registry.nonsense(outside, "moved the weights of the model: load it anew")
 
 
 @contextmanager
-def _enough_memory() -> Iterator[None]:
+def _enough_memory(probe: str) -> Iterator[None]:
     """A shortage that nobody could help becomes an error that leaves the other parts alone."""
     try:
         with shortage():
@@ -198,7 +200,7 @@ def _enough_memory() -> Iterator[None]:
     except MemoryError:
         raise MachineError(
             "E_MEMORY",
-            "the machine has too little memory for this",
+            f"the machine has too little memory for the probe {probe}",
             hint="try --quick or a smaller --horizon",
             stage="measure",
         ) from None
