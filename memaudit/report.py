@@ -312,10 +312,12 @@ class Report(Record):
     def rows(self) -> list[dict[str, Any]]:
         """A row for the model and one a layer, as plain values and None.
 
-        The columns are `row`, `layer`, those of every table that has a row a layer, and every
-        metric by its name with underscores: `impulse_horizon`.
+        The columns are `row`, `layer`, the verdicts (`impulse_kind`), those of every table that has
+        a row a layer, and every metric by its name with underscores: `impulse_horizon`, which is
+        None where it lies beyond the window, whose last lag is `impulse_horizon_beyond`.
         """
-        rows: dict[str, dict[str, Any]] = {"": {"row": "model", "layer": None}}
+        kinds = {f"{clean(name)}_kind": curve.decay.kind for name, curve in self.memory.items()}
+        rows: dict[str, dict[str, Any]] = {"": {"row": "model", "layer": None, **kinds}}
         for section in self.sections():
             for table in section.tables:
                 names = [column.name for column in table.columns]
@@ -328,7 +330,8 @@ class Report(Record):
                             row.setdefault(column.name.replace(" ", "_").replace("-", "_"), cell)
         for metric in self.numbers():
             row = rows.setdefault(metric.layer, {"row": "layer", "layer": metric.layer})
-            row[metric.name.replace("/", "_").replace("-", "_")] = metric.value
+            beyond = metric.beyond is not None and metric.value == math.inf
+            row[metric.name.replace("/", "_").replace("-", "_")] = None if beyond else metric.value
         columns = dict.fromkeys(name for row in rows.values() for name in row)
         return [{name: row.get(name) for name in columns} for row in rows.values()]
 
@@ -341,7 +344,9 @@ class Report(Record):
 
         with needs("pandas", extra="frame"):
             from pandas import DataFrame
-        return DataFrame(self.rows()).convert_dtypes()
+        rows = self.rows()
+        types = {name: _column_type([row[name] for row in rows]) for name in rows[0]}
+        return DataFrame(rows).astype({**types, "layer": "string"})
 
     # What to show
 
@@ -526,6 +531,14 @@ def _decoded(name: str, data: Any) -> Result:
     except MemauditError:
         return UnreadResult(decode(dict[str, Any], data, f"results.{name}"))
     return decode(kind, data, f"results.{name}")
+
+
+def _column_type(values: list[Any]) -> str:
+    """The type of a column of `frame`: texts, counts that may be missing, or else floats."""
+    kinds = {type(value) for value in values if value is not None}
+    if str in kinds:
+        return "string"
+    return {frozenset([int]): "Int64", frozenset([bool]): "boolean"}.get(frozenset(kinds), "float64")
 
 
 def _percent(share: float) -> str:
