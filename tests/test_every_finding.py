@@ -1,4 +1,4 @@
-"""Every registered rule keeps the laws of its contract."""
+"""Every rule keeps the laws, and needs what it says that it needs."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from memaudit.needs import field_of, lacking, probes_of, queries_of, unmet
-from memaudit.rule import FAMILY, AbstractRule
 
-from memaudit import registry
 from memaudit.catalog import BUILT_IN, DEFAULT_PROBES, DEFAULT_QUERIES
 from memaudit.memory.result import Status
 from memaudit.report import Report
-from memaudit.rules import judge
+from memaudit.rules import FAMILY, Rule, all_rules, judge, unmet
 from memaudit.testing import check_rule, sample_reports
+from memaudit.testing.samples import having
 from tests.handmade import curve, report
 from tests.spectrum.evidence import modes
 
+RULES = all_rules()
+#: Those about one model that need something.
+NEEDY = [code for code, one in RULES.items() if one.needs and one.needs != (FAMILY,)]
 
-@pytest.mark.parametrize("code", registry.available("findings"))
+
+@pytest.mark.parametrize("code", [code for code, one in RULES.items() if one.needs != (FAMILY,)])
 def test_the_rule_keeps_the_laws(code):
-    rule = registry.build("findings", code)
-    assert rule.code == code
-    check_rule(rule)
+    assert RULES[code].code == code
+    check_rule(RULES[code])
 
 
 def test_no_two_rules_share_a_name():
-    names = [registry.build("findings", code).name for code in registry.available("findings")]
+    names = [one.name for one in RULES.values()]
     assert len(set(names)) == len(names)
 
 
@@ -37,90 +38,74 @@ def samples() -> dict[str, Report]:
     made = sample_reports()
     assumed = tuple(replace(a, holds=False) for a in made["full"].assumptions)
     spectra = (modes(0.99999), replace(modes(1.5), parameterization="direct"))
-    made["bad"] = replace(made["moved"], assumptions=assumed, spectrum=spectra)
+    made["bad"] = having(made["moved"], assumptions=assumed, spectrum=spectra)
     return made
-
-
-def rule(code: str) -> type[AbstractRule]:
-    return registry.load(registry.find("findings", code))
 
 
 def without(made: Report, name: str) -> Report:
     """The report of an audit that did not ask for it."""
     kind = "probes" if name in BUILT_IN["probes"] else "queries"
-    asked = [one for one in made.settings.get(kind, ()) if one != name]
-    made = replace(made, settings={**made.settings, kind: asked})
+    rest = [one for one in made.settings.get(kind, ()) if one != name]
+    made = replace(made, settings={**made.settings, kind: rest})
     if kind == "probes":
-        return replace(made, **{field_of(name): getattr(report(), field_of(name))})
+        return replace(made, results={k: r for k, r in made.results.items() if k != name})
     layers = {at: _but(curves, name) for at, curves in made.layers.items()}
-    return replace(made, memory=_but(made.memory, name), layers=layers)
+    return having(made, memory=_but(made.memory, name), layers=layers)
 
 
 def _but(curves: dict, name: str) -> dict:
     return {query: found for query, found in curves.items() if query != name}
 
 
-@pytest.mark.parametrize("code", [code for code in BUILT_IN["findings"] if rule(code).needs])
+def needed(one: Rule) -> list[str]:
+    """The probes and queries whose absence alone a rule cannot bear."""
+    names = [*BUILT_IN["probes"], *BUILT_IN["queries"]]
+    return [name for name in names if one.lacks([other for other in names if other != name])]
+
+
+@pytest.mark.parametrize("code", NEEDY)
 def test_a_rule_says_nothing_without_what_it_needs(code, samples):
+    assert needed(RULES[code]) or callable(RULES[code].needs)
     for made in samples.values():
-        for name in rule(code).needs:
-            poorer = made if name == FAMILY else without(made, name)
-            assert not list(rule(code)().check(poorer))
-            assert unmet(rule(code), poorer)
+        for name in needed(RULES[code]):
+            poorer = without(made, name)
+            assert not list(RULES[code].check(poorer))
+            assert unmet(RULES[code], poorer)
 
 
 def test_a_finding_never_comes_from_a_rule_that_lacks_something(samples):
-    told = {finding.code for made in samples.values() for finding in judge(made)}
-    assert {"MA201", "MA202", "MA203", "MA205", "MA206", "MA301", "MA304"} <= told
+    found = {finding.code for made in samples.values() for finding in judge(made)}
+    assert {"MA201", "MA202", "MA203", "MA205", "MA206", "MA301", "MA304"} <= found
     for made in samples.values():
         for finding in judge(made):
-            assert unmet(rule(finding.code), made) == ""
+            assert unmet(RULES[finding.code], made) == ""
 
 
-@pytest.mark.parametrize("probe", BUILT_IN["probes"])
+# Rules about whatever curves there are need none of them by name.
+@pytest.mark.parametrize("probe", [name for name in BUILT_IN["probes"] if name != "memory"])
 def test_a_rule_that_falls_silent_without_a_probe_says_that_it_needs_it(probe, samples):
     for made in samples.values():
-        gone = {f.code for f in judge(made)} - {f.code for f in judge(without(made, probe))}
-        assert all(probe in rule(code).needs for code in gone)
+        poorer = without(made, probe)
+        gone = {f.code for f in judge(made)} - {f.code for f in judge(poorer)}
+        assert all(unmet(RULES[code], poorer) for code in gone)
 
 
-@pytest.mark.parametrize("code", BUILT_IN["findings"])
-def test_needs_are_names_that_can_be_asked_for(code):
-    assert {*rule(code).needs} <= {*BUILT_IN["probes"], *BUILT_IN["queries"], FAMILY}
-    missing = lacking(rule(code), DEFAULT_QUERIES, DEFAULT_PROBES)
-    assert missing == {"MA205": "precision", "MA206": "gradient"}.get(
-        code, FAMILY if FAMILY in rule(code).needs else ""
-    )
+@pytest.mark.parametrize("code", RULES)
+def test_a_usual_audit_lacks_only_what_takes_long(code):
+    missing = RULES[code].lacks([*DEFAULT_QUERIES, *DEFAULT_PROBES, "memory"])
+    family = FAMILY if RULES[code].needs == (FAMILY,) else ""
+    assert missing == {"MA205": "precision", "MA206": "gradient"}.get(code, family)
 
 
-@pytest.mark.parametrize("probe", BUILT_IN["probes"])
-def test_every_probe_fills_the_field_of_its_name(probe):
-    assert registry.load(registry.find("probes", probe)).fills == field_of(probe)
-
-
-@pytest.mark.parametrize("code", BUILT_IN["findings"])
-def test_a_rule_for_families_is_one_that_checks_them(code):
-    checks = rule(code).check_family is not AbstractRule.check_family
-    assert checks == (FAMILY in rule(code).needs)
-
-
-def test_what_ran_is_read_from_a_report():
-    settings = {"queries": ["impulse"], "probes": ["precision", "stranger"]}
-    whole = report(curve(), settings=settings)
-    assert (queries_of(whole), probes_of(whole)) == (
-        ("impulse", "heaviside"),
-        ("precision", "stranger"),
-    )
-    cut = replace(whole, complete=False)
-    assert (queries_of(cut), probes_of(cut)) == (("heaviside",), ("stranger",))
-    assert unmet(rule("MA205"), cut) == "precision was not measured"
-    assert unmet(rule("MA206"), cut) == "gradient was not asked for"
-    odd = replace(whole, settings={"queries": 3, "probes": None})
-    assert (queries_of(odd), probes_of(odd)) == (("heaviside",), ())
+def test_what_was_not_measured_is_told_from_what_was_not_asked_for():
+    cut = report(curve(), settings={"queries": ["impulse"], "probes": ["precision"]})
+    assert unmet(RULES["MA205"], cut) == "precision was not measured"
+    assert unmet(RULES["MA206"], cut) == "gradient was not asked for"
+    odd = replace(cut, settings={"queries": 3, "probes": None})
+    assert unmet(RULES["MA205"], odd) == "precision was not asked for"
 
 
 def test_a_query_that_could_not_be_asked_tells_no_rule_anything():
     none = curve("heaviside", values=np.zeros(0), status=Status.TOO_SHORT)
     made = report(none, curve("impulse"), settings={"queries": ["heaviside", "impulse"]})
-    assert queries_of(made) == ("impulse",)
-    assert unmet(rule("MA101"), made) == "heaviside was not measured"
+    assert unmet(RULES["MA101"], made) == "heaviside was not measured"

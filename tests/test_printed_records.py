@@ -44,5 +44,5 @@ def test_no_control_character_is_printed(record: Any) -> None:
 
 def test_ordinary_names_are_printed_as_they_are() -> None:
     made = report(curve("impulse"))
-    assert str(made).startswith("Report(demo:lstm: LSTM, 1 layer of 32\n  Curve(impulse: exponen")
+    assert str(made).startswith("Report(demo:lstm: LSTM, 1 layer of 32\n  memory: impulse expo")
     assert str(made).endswith("\n  findings: none)")

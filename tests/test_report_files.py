@@ -25,15 +25,7 @@ ORDER = [
     "memaudit",
     "subject",
     "settings",
-    "assumptions",
-    "memory",
-    "layers",
-    "spectrum",
-    "closed_form",
-    "stability",
-    "precision",
-    "gradient",
-    "recall",
+    "results",
     "findings",
     "gates",
     "complete",
@@ -57,12 +49,14 @@ def test_loading_what_was_saved_is_the_identity(report, tmp_path) -> None:
 
 def test_a_changed_number_breaks_equality(report, tmp_path) -> None:
     data = report.to_dict()
-    data["memory"]["impulse"]["values"][3] += 1e-15
+    data["results"]["memory"]["curves"]["impulse"]["values"][3] += 1e-15
     assert memaudit.Report.from_dict(data) != report
 
 
 def test_the_keys_stand_in_the_documented_order(report) -> None:
-    assert list(report.to_dict()) == ORDER
+    data = report.to_dict()
+    assert list(data) == ORDER
+    assert list(data["results"]) == ["assumptions", "memory", "spectrum", "closed-form"]
 
 
 def test_the_json_is_strict(report, tmp_path) -> None:
@@ -90,18 +84,28 @@ def test_a_path_without_a_file_is_refused(name, tmp_path) -> None:
 
 def test_a_report_with_a_missing_field_is_refused(report, tmp_path) -> None:
     data = report.to_dict()
-    del data["memory"]["impulse"]["floor"]
+    del data["results"]["memory"]["curves"]["impulse"]["floor"]
     with pytest.raises(SourceError, match="E_CORRUPT"):
         memaudit.Report.from_dict(data)
 
 
-def test_a_report_from_before_there_were_closed_forms_still_loads(report) -> None:
+def test_a_probe_that_did_not_run_has_no_result(report) -> None:
     data = report.to_dict()
-    del data["closed_form"]
-    assert memaudit.Report.from_dict(data) == report
+    del data["results"]["closed-form"]
+    again = memaudit.Report.from_dict(data)
+    assert again.closed_form == ()
+    assert "closed-form" not in again
 
 
-@pytest.mark.parametrize("place", [(), ("subject",), ("memory", "impulse", "decay")])
+def test_the_result_of_a_probe_that_is_not_installed_is_kept(report) -> None:
+    data = report.to_dict()
+    data["results"]["acme-sharpness"] = {"sharpness": [1.5, {"unit": "nats"}]}
+    again = memaudit.Report.from_dict(data)
+    assert again.to_dict() == data
+    assert again.metrics() == report.metrics()
+
+
+@pytest.mark.parametrize("place", [(), ("subject",), ("results", "memory", "curves", "impulse", "decay")])
 def test_a_report_with_an_unknown_field_is_refused(report, place) -> None:
     data = inner = report.to_dict()
     for key in place:
