@@ -102,8 +102,9 @@ class Difference:
 
     def sections(self) -> Iterator[Section]:
         """Numbers, findings, settings, and every section that both reports have."""
-        yield Section("Changes", headline=self.headline, text=tuple(self._remarks()))
         changed = [change for change in self.numbers if change.changed]
+        headline = "" if changed else self.headline  # stands over the numbers where there are any
+        yield Section("Changes", headline=headline, text=tuple(self._remarks()))
         if changed:
             columns = (
                 Column("number", key=True),
@@ -115,7 +116,7 @@ class Difference:
             rows = tuple(
                 (c.key, _cell(c.before), _cell(c.after), c.percent, c.verdict) for c in changed
             )
-            yield Section("Numbers", tables=(Table(columns, rows),))
+            yield Section("Numbers", headline=self.headline, tables=(Table(columns, rows),))
         groups = {"new": self.new, "gone": self.gone, "stayed": self.stayed}
         if any(groups.values()):
             columns = (
@@ -194,6 +195,7 @@ class Difference:
         return Document(
             title=f"{old} -> {new}" if old != new else f"{old}: before and after",
             sections=tuple(self.sections()),
+            findings=None,
             gates=self.gates,
         )
 

@@ -176,14 +176,15 @@ class Document:
     """All that a writer for people draws, of a report, a comparison, a family or a retrofit.
 
     `facts` are pairs of words about what was looked at, `warnings` stand above everything, `footer`
-    has the settings and versions, `command` repeats the work.
+    has the settings and versions, `command` repeats the work. `findings` is None where nothing is
+    judged, as in a comparison.
     """
 
     title: str
     facts: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
     sections: tuple[Section, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...] | None = ()
     gates: tuple[GateResult, ...] = ()
     footer: tuple[str, ...] = ()
     command: str = ""

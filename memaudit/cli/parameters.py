@@ -106,7 +106,7 @@ COMMANDS: dict[str, Option] = {
 }
 SOURCE = typer.Argument(
     metavar="SOURCE",
-    help="A checkpoint file or folder, a hub id org/name[@revision], timm:NAME, or demo:NAME.",
+    help="A checkpoint file or folder, a hub id org/name\\[@revision], timm:NAME, or demo:NAME.",
     show_default=False,
 )
 

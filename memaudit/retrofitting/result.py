@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memaudit.errors import clean
+from memaudit.sections import Column, Document, Section, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,54 @@ class Retrofit:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for a JSON file; infinity is the word "inf"."""
         return _worded(asdict(self))
+
+    def document(self) -> Document:
+        """The layers with their forms, differences and radii, and what moved or was refused."""
+        columns = (
+            Column("layer", key=True),
+            Column("weight", key=True),
+            Column("before"),
+            Column("after"),
+            Column("constants"),
+            Column("difference", help="of the answers, over their largest size"),
+            Column("radius before"),
+            Column("radius after"),
+        )
+        rows = tuple(
+            (
+                clean(one.layer),
+                clean(one.weight.rpartition(".")[2]),
+                clean(one.old),
+                clean(one.new.partition(" (")[0]),
+                ", ".join(f"{key}={value:.4g}" for key, value in one.constants.items()) or None,
+                one.difference,
+                one.radius_before,
+                one.radius_after,
+            )
+            for one in self.layers
+        )
+        section = Section("Layers", text=tuple(self._remarks()), tables=(Table(columns, rows),))
+        return Document(f"retrofit {clean(self.reparam)}", sections=(section,), findings=None)
+
+    def _remarks(self) -> Iterator[str]:
+        if self.difference is not None:
+            yield f"Largest difference of the model's answers: {self.difference:.2g}."
+        criterion = next((one.radius_criterion for one in self.layers if one.radius_criterion), "")
+        if criterion:
+            yield (
+                "Radius: how far the weights may move until the answers change: "
+                f"{clean(criterion)}."
+            )
+        for one in self.layers:
+            if one.moved:
+                yield (
+                    f"Moved: {one.moved} of {one.modes} modes of {clean(one.layer)}, by "
+                    f"{one.farthest:.3g} at most."
+                )
+        for layer in self.refused:
+            yield f"Refused: {clean(layer.layer)}: {clean(layer.reason)}."
+        for note in dict.fromkeys((*(one.note for one in self.layers if one.note), *self.notes)):
+            yield f"Note: {clean(note)}."
 
     def __str__(self) -> str:
         """One line for every layer."""

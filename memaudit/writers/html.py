@@ -204,7 +204,7 @@ def _page(document: Document, detail: Detail) -> dict[str, Any]:
     sections = [
         _section(section, _ident(section.title, taken), detail) for section in document.sections
     ]
-    graves = sorted(document.findings, key=lambda f: -SEVERITIES.index(f.severity))
+    graves = sorted(document.findings or (), key=lambda f: -SEVERITIES.index(f.severity))
     worst = graves
     if len(graves) > ALL:
         worst = ([f for f in graves if f.severity != "note"] or graves)[:WORST]
@@ -230,7 +230,8 @@ def _page(document: Document, detail: Detail) -> dict[str, Any]:
             if section.line
         ],
         "hit": [gate.word for gate in document.gates if gate.hit],
-        "counts": counted(document.findings),
+        "judged": document.findings is not None,
+        "counts": counted(document.findings or ()),
         "worst": [{**_plain(f), "anchor": _anchor(f.code)} for f in worst],
         "more_findings": len(graves) - len(worst),
         "thinned": detail is not DETAILS[0],

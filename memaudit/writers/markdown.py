@@ -51,7 +51,8 @@ def render_document(document: Document, *, heading: str = "Memory audit") -> str
         if section.line and not (section.headline and section.tables)
     ]
     blocks += [lines] if lines else []
-    blocks += [["### Findings"], _findings(document.findings)]
+    if document.findings is not None:
+        blocks += [["### Findings"], _findings(document.findings)]
     if document.gates:
         blocks += [["### Gates"], [_gate(gate) for gate in document.gates]]
     if document.command or document.footer:

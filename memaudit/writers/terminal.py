@@ -91,7 +91,9 @@ def verdict_line(shown: Document | Report) -> str:
     document = shown.document() if isinstance(shown, Report) else shown
     words = [clean(line, limit=LONGEST).rstrip(".") for line in document.headlines]
     words += [clean(s.line, limit=LONGEST) for s in document.sections if s.headline and s.line]
-    return "; ".join([*words, counted(document.findings)])
+    if document.findings is not None:
+        words.append(counted(document.findings))
+    return "; ".join(words)
 
 
 def counted(findings: Iterable[Finding]) -> str:
@@ -144,9 +146,10 @@ def whole(document: Document, *, width: int = WIDTH, ascii_only: bool = False) -
     blocks: list[RenderableType] = [Group(*head)]
     for section in document.sections:
         blocks.append(Group(*_section(section, width=width, ascii_only=ascii_only)))
-    groups = groupby(document.findings, key=lambda finding: (finding.code, finding.name))
-    found = [_finding(list(same)) for _, same in groups] or [Text("none")]
-    blocks.append(Group(_heading("Findings"), *found))
+    if document.findings is not None:
+        groups = groupby(document.findings, key=lambda finding: (finding.code, finding.name))
+        found = [_finding(list(same)) for _, same in groups] or [Text("none")]
+        blocks.append(Group(_heading("Findings"), *found))
     if document.gates:
         gates = [
             Text(f"{clean(g.word)}: {'hit' if g.hit else 'not hit'}").append(
@@ -159,7 +162,8 @@ def whole(document: Document, *, width: int = WIDTH, ascii_only: bool = False) -
         blocks.append(Group(_heading("Reproduce"), Text(clean(document.command, limit=LONGEST))))
     if document.footer:
         blocks.append(Text(" | ".join(map(clean, document.footer)), style="dim"))
-    blocks.append(Text(verdict_line(document), style="bold"))
+    if verdict := verdict_line(document):
+        blocks.append(Text(verdict, style="bold"))
     return Group(*[part for block in blocks for part in (block, Text(""))][:-1])
 
 
@@ -319,8 +323,10 @@ def _lines(sections: Sequence[Section]) -> list[Text | Grid]:
     ]
 
 
-def _brief_findings(findings: Sequence[Finding]) -> list[Text | Grid]:
+def _brief_findings(findings: Sequence[Finding] | None) -> list[Text | Grid]:
     """A line a code: what was found first, and how often."""
+    if findings is None:
+        return []
     made: list[Text | Grid] = []
     for _, group in groupby(findings, key=lambda finding: finding.code):
         same = list(group)
