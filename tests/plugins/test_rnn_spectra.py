@@ -31,7 +31,7 @@ def farthest(one: np.ndarray, other: np.ndarray) -> float:
 def test_the_eigenvalues_at_rest_are_those_recorded(shared: Path, name: str) -> None:
     folder = shared / FOLDER / name
     recorded = recorded_modes(load_file(folder / "io.safetensors")).numpy()
-    found = Spectrum(trajectory=32).measure(memaudit.load(folder), Setting(level="quick"))
+    found = Spectrum(trajectory=32).measure(memaudit.load(folder), Setting(level="quick")).layers
     modes = np.concatenate([item.eigenvalues for item in found])
     assert len(modes) == len(recorded)
     # A slow mode is still on its way after the 512 steps that were recorded: 0.967^512 = 4e-8.
@@ -44,7 +44,7 @@ def test_the_eigenvalues_at_rest_are_those_recorded(shared: Path, name: str) -> 
 def test_two_directions_have_spectra_of_their_own_and_no_trajectory(
     shared: Path, name: str
 ) -> None:
-    found = Spectrum().measure(memaudit.load(shared / FOLDER / name), Setting())
+    found = Spectrum().measure(memaudit.load(shared / FOLDER / name), Setting()).layers
     assert len(found) == 4
     assert all(item.lyapunov is None for item in found)
     assert not any("trajectory" in point.at for item in found for point in item.points)
