@@ -155,19 +155,19 @@ def _decode_annotated(kind: Any, of: Any, data: Any, where: str) -> Any:
             raise ValueError(f"{where} has {len(real)} real and {len(imag)} imaginary parts")
         return real + 1j * imag
     if of == "unbounded" and isinstance(data, list):
-        data = [_infinity(item) if _is_word(item) else item for item in data]
-        return _numbers(data, (int, float), where, finite=False)
+        _numbers([item for item in data if not _is_word(item)], (int, float), where)
+        return np.array([_infinity(item) if _is_word(item) else item for item in data], float)
     return _numbers(data, (int,) if of is int else (int, float), where)
 
 
-def _numbers(data: Any, kinds: tuple[type, ...], where: str, *, finite: bool = True) -> np.ndarray:
-    """Numbers in a row; numpy would read words, truths and None as numbers, too."""
+def _numbers(data: Any, kinds: tuple[type, ...], where: str) -> np.ndarray:
+    """Finite numbers in a row; numpy would read words, truths and None as numbers, too."""
     if not isinstance(data, list | tuple):
         raise _misfit(data, "a list of numbers", where)
     if odd := set(map(type, data)) - set(kinds):
         raise TypeError(f"{where} holds {', '.join(sorted(k.__name__ for k in odd))}")
     found = np.asarray(data, dtype=np.float64 if float in kinds else np.int64)
-    if not (np.isfinite(found).all() if finite else not np.isnan(found).any()):
+    if not np.isfinite(found).all():
         raise ValueError(f"{where} has a number that is not finite")
     return found
 
