@@ -180,6 +180,8 @@ class MovesWeights(Stated):
     ("probe", "told"),
     [
         (Stated(float("nan")), "cannot stand in a JSON report"),
+        (Stated(float("inf")), "cannot be read back from JSON: value is str, not a number"),
+        (Stated(result=Result), "measure gives Number, no result"),
         (Stated(torch.zeros(2).dtype), "cannot stand in a JSON report"),
         (Stated(lambda: float(next(COUNTER))), "another result the second time"),
         (Stated(result=int), "int.* is no class of results"),

@@ -277,8 +277,14 @@ def check_probe(probe: AbstractProbe, subject: AbstractSubject) -> None:
     check_words(probe, "name", "summary")
     must(issubclass(probe.result, Result), f"{probe.result!r} is no class of results")
     weights, setting = fingerprint(subject), Setting(horizon=HORIZON, level="quick")
-    first, second = (plain(probe.measure(subject, setting)) for _ in range(2))
+    found = [probe.measure(subject, setting) for _ in range(2)]
+    must(type(found[0]) is probe.result, f"measure gives {type(found[0]).__name__}, no result")
+    first, second = map(plain, found)
     check_plain(first, "the result")
+    try:
+        probe.result.from_dict(first)
+    except (TypeError, ValueError) as error:
+        raise AssertionError(f"the result cannot be read back from JSON: {error}") from error
     must(first == second, "the same setting gives another result the second time")
     must(fingerprint(subject) == weights, "measuring moves the weights")
 
