@@ -24,7 +24,7 @@ def test_the_python_of_the_readme_runs(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     names = {"module": nn.GRU(2, 4), "f": lambda u: u.cumsum(1)}
     exec(compile(block, "README.md", "exec"), names)
-    assert "heaviside: persistent" in capsys.readouterr().out
+    assert "heaviside persistent" in capsys.readouterr().out
     demo = memaudit.scan("demo:lstm").memory["impulse"]
     stated = re.search(r"# (\d+), ([\d.]+); None", block)
     assert stated is not None
