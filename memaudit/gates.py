@@ -81,7 +81,7 @@ class NumberGate:
         for metric in found:
             low, high = metric.bounds()
             holds = compared(self.sign, low, high, self.limit)
-            name = metric.key.replace("/", ".") if metric.layer else _dotted(self.name)
+            name = clean(metric.key.replace("/", "."))
             if holds:
                 hits.append(f"{name} = {metric.text()}")
             elif holds is None:
@@ -134,15 +134,7 @@ class ChangeGate:
             self._judged(key, old.get(key), new.get(key), before, report)
             for key in dict.fromkeys((*old, *new))
         ]
-        first = next((r for r in results if r.hit), results[0])
-        partial = [
-            side
-            for side, one in (("BEFORE", before), ("AFTER", report))
-            if not one.complete and spelled(self.name) not in CERTAIN
-        ]
-        if not first.hit and partial:
-            return self._hit(f"what {' and '.join(partial)} did not measure, being incomplete")
-        return first
+        return next((r for r in results if r.hit), results[0])
 
     def _judged(
         self, key: str, old: Metric | None, new: Metric | None, before: Report, after: Report
@@ -162,9 +154,11 @@ class ChangeGate:
             low = high = percent(old_low, new_low)
         elif (
             math.isinf((old.value or 0.0) + (new.value or 0.0))
-            and old.beyond == new.beyond is not None
+            and old.beyond is not None
+            and new.beyond is not None
+            and abs(old.beyond - new.beyond) <= (old.within == "horizon")
         ):
-            low = high = 0.0  # both lie beyond the same end: no change was seen
+            low = high = 0.0  # both lie beyond the same end, give or take a lag: no change was seen
         holds = compared(self.sign, min(low, high), max(low, high), self.limit)
         if holds is False:
             return GateResult(self.word, hit=False)
@@ -247,13 +241,25 @@ def judged(
 ) -> tuple[GateResult, ...]:
     """What every gate says, in the order in which they were given.
 
-    An incomplete audit never passes: its exit code says so, and in files of reports, which have
-    none, its open gates do.
+    An incomplete audit never passes: the exit code of a scan says so, and in files of reports,
+    which have none, its open gates do. A comparison has no such exit code: there what was not
+    measured hits.
     """
-    results = tuple(gate.judge(report, before) for gate in gates)
-    if report.complete:
-        return results
-    return tuple(r if r.hit else replace(r, reason=r.reason or INCOMPLETE) for r in results)
+    results = []
+    for gate in gates:
+        result = gate.judge(report, before)
+        certain = spelled(getattr(gate, "name", "")) in CERTAIN
+        if not result.hit and before is None and not report.complete:
+            result = replace(result, reason=result.reason or INCOMPLETE)
+        elif not result.hit and before is not None and not certain:
+            both = isinstance(gate, ChangeGate) or getattr(gate, "new", False)
+            sides = (("BEFORE", before), ("AFTER", report)) if both else (("AFTER", report),)
+            partial = " and ".join(side for side, one in sides if not one.complete)
+            if partial:
+                reason = f"what {partial} did not measure, being incomplete"
+                result = replace(result, hit=True, reason=reason)
+        results.append(result)
+    return tuple(results)
 
 
 def parse_finding(word: str, *, option: str = "") -> FindingGate:

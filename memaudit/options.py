@@ -284,7 +284,7 @@ def build_probes(
         if p != "memory"
     ]
     wanted = [queries] if isinstance(queries, str) else queries
-    if wanted is None or len(wanted):
+    if "memory" in registry.available("probes") and (wanted is None or len(wanted)):
         made = {} if wanted is None else {"queries": _queries(wanted)}
         found.append(_built("memory", made))
     order = list(BUILT_IN["probes"])

@@ -316,7 +316,8 @@ class Report(Record):
         a row a layer, and every metric by its name with underscores: `impulse_horizon`, which is
         None where it lies beyond the window, whose last lag is `impulse_horizon_beyond`.
         """
-        kinds = {f"{clean(name)}_kind": curve.decay.kind for name, curve in self.memory.items()}
+        curves = getattr(self, "memory", {})
+        kinds = {f"{clean(name)}_kind": curve.decay.kind for name, curve in curves.items()}
         rows: dict[str, dict[str, Any]] = {"": {"row": "model", "layer": None, **kinds}}
         for section in self.sections():
             for table in section.tables:

@@ -227,7 +227,7 @@ def memory_shortage(report: Report) -> Iterable[Finding]:
     fact = report.environment.get("memory", "")
     if not fact:
         return
-    rows = [a.holds for a in report.assumptions if a.name == "rows-independent"]
+    rows = [a.holds for a in getattr(report, "assumptions", ()) if a.name == "rows-independent"]
     if rows and all(rows):
         advice = "the numbers are sound; more memory, --quick or a smaller --horizon is faster"
     else:

@@ -284,6 +284,7 @@ def reparam_tables(pattern: str) -> list[RenderableType]:
     names = [name for name in known if fnmatchcase(name.lower(), pattern.lower())]
     blocks: list[RenderableType] = []
     constants: dict[str, None] = {}
+    problems: dict[str, None] = {}
     for time in TIMES:
         made = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
         made.add_column("name", no_wrap=True)
@@ -293,10 +294,15 @@ def reparam_tables(pattern: str) -> list[RenderableType]:
             made.add_column(f"g({beta:g})", justify="right")
         made.add_column("gradient scale", overflow="fold")
         for name in names:
-            if time not in registry.load(registry.find("reparams", name)).times:
+            try:
+                kind = registry.load(registry.find("reparams", name))
+                with registry.calling("reparams", name, "cannot be shown"):
+                    if time not in kind.times:
+                        continue
+                    row = overview(registry.build("reparams", name, time=time))
+            except MachineError as error:  # the others are shown all the same
+                problems[error.fact] = None
                 continue
-            with registry.calling("reparams", name, "cannot be shown"):
-                row = overview(registry.build("reparams", name, time=time))
             edge = "edge" if any(map(math.isinf, row.moduli)) else "yes"
             moduli = ("infinite" if math.isinf(m) else f"{m:.4g}" for m in row.moduli)
             cells = (clean(name), edge if row.stable else "no", row.reach, *moduli, row.scale)
@@ -306,4 +312,5 @@ def reparam_tables(pattern: str) -> list[RenderableType]:
         if made.row_count:
             blocks += [Text(f"\n{TITLES[time]}", style="bold"), made]
     legend = LEGEND + (f" Constants: {'; '.join(constants)}." if constants else "")
-    return [*blocks, Text(f"\n{legend}")] if blocks else []
+    broken = [Text(problem, style="red") for problem in problems]
+    return [*blocks, Text(f"\n{legend}"), *broken] if blocks else broken

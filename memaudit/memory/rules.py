@@ -73,7 +73,11 @@ def _matching(
 
 def _failed(report: Report, name: str) -> Iterator[Assumption]:
     """The measurements in which an assumption does not hold."""
-    return (item for item in report.assumptions if item.name == name and item.holds is False)
+    return (
+        item
+        for item in getattr(report, "assumptions", ())
+        if item.name == name and item.holds is False
+    )
 
 
 def _fails(report: Report, name: str, where: str) -> bool:
@@ -301,7 +305,11 @@ def undetermined_decay(report: Report) -> Iterable[Finding]:
 
 def _longer(report: Report, epsilon: float) -> str:
     """A larger horizon; where the spectrum says how slow the model is, one that it fits into."""
-    scales = [item.time_scale for item in report.spectrum if math.isfinite(item.time_scale)]
+    scales = [
+        item.time_scale
+        for item in getattr(report, "spectrum", ())
+        if math.isfinite(item.time_scale)
+    ]
     slowest = max(scales, default=0.0)
     # After so many time scales the slowest mode is down to epsilon.
     wanted = math.ceil(slowest * math.log(1.0 / epsilon))

@@ -323,7 +323,11 @@ def spectrum_disagrees(report: Report) -> Iterable[Finding]:
     for item in report["spectrum"].predictions:
         if item.complete and _outlives(item, _curve(report, item)):
             places.setdefault(item.where, []).append(item)
-    not_causal = {a.where for a in report.assumptions if a.name == "causal" and a.holds is False}
+    not_causal = {
+        a.where
+        for a in getattr(report, "assumptions", ())
+        if a.name == "causal" and a.holds is False
+    }
     for where, items in places.items():
         if not_causal & {"", where}:
             continue
