@@ -464,7 +464,10 @@ class Report(Record):
             if not isinstance(raw, dict):
                 raise TypeError("results is no object")
             results = {name: _decoded(name, item) for name, item in raw.items()}
-            return replace(decode(cls, body), results=results)
+            made = replace(decode(cls, body), results=results)
+            for name in ("queries", "probes"):
+                decode(tuple[str, ...], made.settings.get(name, ()), f"settings.{name}")
+            return made
 
     def save(self, path: str | Path) -> Path:
         """Write the JSON report in one atomic step and give back its path."""
