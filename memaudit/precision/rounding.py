@@ -14,11 +14,11 @@ import torch
 from memaudit.errors import MachineError, clean
 from memaudit.loading.filling import digest_tensors
 from memaudit.memory.runner import quick_curves as remember
+from memaudit.modes import margin
 from memaudit.numerics.recurrence import settle
 from memaudit.numerics.rounding import rounded
 from memaudit.precision.result import RoundedLayer, RoundedMemory, Rounding
 from memaudit.spectrum.jacobian import block_modes
-from memaudit.modes import margin
 from memaudit.stability.moves import error_norm, perturbing_inputs, size
 from memaudit.stability.result import BALLS
 
