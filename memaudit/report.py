@@ -542,7 +542,9 @@ def _column_type(values: list[Any]) -> str:
     kinds = {type(value) for value in values if value is not None}
     if str in kinds:
         return "string"
-    return {frozenset([int]): "Int64", frozenset([bool]): "boolean"}.get(frozenset(kinds), "float64")
+    return {frozenset([int]): "Int64", frozenset([bool]): "boolean"}.get(
+        frozenset(kinds), "float64"
+    )
 
 
 def _percent(share: float) -> str:

@@ -1,7 +1,7 @@
 """What to show of a result, as plain data: no colours, no markup, no widths.
 
-A `Section` has a line for a summary, texts, tables and figures. Numbers in tables stay numbers until
-a writer prints them. A writer draws any section and knows no capability; the comparison of two
+A `Section` has a line for a summary, texts, tables and figures. Numbers in tables stay numbers
+until a writer prints them. A writer draws any section and knows no capability; the comparison of two
 reports pairs the rows of tables by their key columns and the series of figures by their names.
 """
 
@@ -158,8 +158,8 @@ class Section:
     """What one result has to show.
 
     `headline` is a sentence for the top of a report, `line` the one line of a summary. `text` are
-    paragraphs. A section with a headline shows its first figure and table in a summary, too. `detail`
-    sections are for a whole report only, never for a summary or a card.
+    paragraphs. A section with a headline shows its first figure and table in a summary, too.
+    `detail` sections are for a whole report only, never for a summary or a card.
     """
 
     title: str

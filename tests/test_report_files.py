@@ -105,7 +105,9 @@ def test_the_result_of_a_probe_that_is_not_installed_is_kept(report) -> None:
     assert again.metrics() == report.metrics()
 
 
-@pytest.mark.parametrize("place", [(), ("subject",), ("results", "memory", "curves", "impulse", "decay")])
+@pytest.mark.parametrize(
+    "place", [(), ("subject",), ("results", "memory", "curves", "impulse", "decay")]
+)
 def test_a_report_with_an_unknown_field_is_refused(report, place) -> None:
     data = inner = report.to_dict()
     for key in place:

@@ -15,9 +15,9 @@ from memaudit.audit import scan
 from memaudit.closed_form.result import ClosedForm
 from memaudit.gradient.result import Gradient, ReparamGradient
 from memaudit.memory.result import Curve, MemoryResult
+from memaudit.modes import spectrum
 from memaudit.precision.result import Precision, RoundedLayer, RoundedMemory, Rounding
 from memaudit.report import Finding, Identity, Report
-from memaudit.modes import spectrum
 from memaudit.stability.result import PerturbationCurve, Radius, Stability
 from memaudit.subjects.callables import wrap
 

@@ -38,7 +38,11 @@ class Picture(AbstractReportFormat):
         from matplotlib import rc_context
 
         lines = [section.line for section in report.sections() if section.line]
-        about = {"Date": None, "Title": clean(report.subject.source), "Description": "; ".join(lines)}
+        about = {
+            "Date": None,
+            "Title": clean(report.subject.source),
+            "Description": "; ".join(lines),
+        }
         # Names stay text, and the ids of shapes are no random numbers.
         with rc_context({"svg.hashsalt": "memaudit", "svg.fonttype": "none"}):
             made.savefig(sheet, format="svg", metadata=about)
