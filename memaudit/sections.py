@@ -1,8 +1,8 @@
 """What to show of a result, as plain data: no colours, no markup, no widths.
 
 A `Section` has a line for a summary, texts, tables and figures. Numbers in tables stay numbers
-until a writer prints them. A writer draws any section and knows no capability; the comparison of two
-reports pairs the rows of tables by their key columns and the series of figures by their names.
+until a writer prints them. A writer draws any section and knows no capability; the comparison of
+two reports pairs the rows of tables by their key columns and the series of figures by their names.
 """
 
 from __future__ import annotations
