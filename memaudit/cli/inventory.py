@@ -159,6 +159,8 @@ def options_of(kind: str, pattern: str) -> dict[str, dict[str, str]]:
     for name, rivals in registry.available(kind).items():
         if len(rivals) != 1 or not fnmatchcase(name.lower(), pattern.lower()):
             continue
+        if (kind, name) == ("probes", "memory"):  # its queries are given by --query
+            continue
         try:
             made = registry.load(rivals[0])
         except MachineError:  # the row of the plugin says why

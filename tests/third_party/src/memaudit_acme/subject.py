@@ -15,7 +15,7 @@ class AcmeSubject(AbstractSubject):
     def __init__(
         self, kind: str, weights: torch.Tensor, *, gain: float, identity: Identity
     ) -> None:
-        self.kind, self.weights, self.gain, self.identity = kind, weights, gain, identity
+        self.kind, self.numbers, self.gain, self.identity = kind, weights, gain, identity
         self.input_size = 1
         self.pooled = False
         self.device, self.dtype = weights.device, weights.dtype
@@ -28,13 +28,13 @@ class AcmeSubject(AbstractSubject):
 
     def _filtered(self, u: torch.Tensor) -> torch.Tensor:
         y = torch.zeros_like(u)
-        for s, tap in enumerate(self.weights[: u.shape[1]]):
+        for s, tap in enumerate(self.numbers[: u.shape[1]]):
             y[:, s:] += tap * u[:, : u.shape[1] - s]
         return y
 
     def _decayed(self, u: torch.Tensor) -> torch.Tensor:
         y, answers = torch.zeros_like(u[:, 0]), []
         for step in u.unbind(1):
-            y = self.weights * y + step
+            y = self.numbers * y + step
             answers.append(y)
         return torch.stack(answers, 1)
