@@ -115,7 +115,7 @@ def named(plugin: Plugin, does: str) -> Iterator[None]:
         yield
     except (MemauditError, MemoryError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # an exit would end a scan as if it were clean
         fact = f"{plugin.title()} {does}: {type(error).__name__}: {clean(error)}"
         raise MachineError("E_PLUGIN", fact, hint=BROKEN, stage="plugins") from error
 
