@@ -69,9 +69,9 @@ def open_source(
     access = access_from(options, progress=progress)
     if isinstance(source, AbstractSubject):
         given = {"adapter": adapter, "device": device, "dtype": dtype, "revision": revision}
-        # The patience with plugins counts for an open subject, too.
-        said = {**options, **given, "timeout": None}
-        late = [name for name, value in said.items() if value not in (None, False, "auto")]
+        # A timeout is for the hub, and harmless where nothing is fetched.
+        chosen = {**options, **given, "timeout": None}
+        late = [name for name, value in chosen.items() if value not in (None, False, "auto")]
         if late:
             fact = f"{clean(late[0])} cannot be set on a subject that is already open"
             raise ArgumentError(fact, hint="give it to memaudit.load or memaudit.wrap")
