@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from memaudit import registry
 from memaudit.errors import ArgumentError, MachineError, clean, listed, nearest
+from memaudit.options import OPTIONS
 from memaudit.report import OWN, SEVERITIES, GateResult, Metric, spelled
 from memaudit.rules import FAMILY, Rule, all_rules, unmet
 
@@ -52,6 +53,8 @@ class FindingGate:
             more = f" and {rest} more" if rest else ""
             kind = "new " if self.new else ""
             reason = f"{kind}{first.code} {clean(first.name)}{where}{more}"
+            if self.new and before is not None and not before.complete:
+                reason += ", if it is new: BEFORE is incomplete"
             return GateResult(self.word, hit=True, reason=reason)
         reports = [report] if before is None else [before, report]
         for one in reports if self.rule is not None and hasattr(report, "results") else ():
@@ -148,20 +151,24 @@ class ChangeGate:
         words = f"{old.text()} -> {new.text()}"
         if other := _other_settings(old, before, after):
             return self._hit(f"{name} ({words}), {other}")
+        if gone := _other_queries(old, before, after):
+            return self._hit(f"{name} ({words}), {gone}")
+        further = math.isinf(old.value or 0.0) and (old.beyond or math.inf) < _seen(new)
+        if further and self.sign in ("<", "<=") and self.limit <= 0:
+            # It ended, or was looked at, behind the place where it had no end yet.
+            return GateResult(self.word, hit=False, reason=f"{name} ({words}) is no fall")
         (old_low, old_high), (new_low, new_high) = old.bounds(), new.bounds()
         low, high = percent(old_high, new_low), percent(old_low, new_high)
         if old_low == old_high and new_low == new_high:
             low = high = percent(old_low, new_low)
-        elif (
-            math.isinf((old.value or 0.0) + (new.value or 0.0))
-            and old.beyond is not None
-            and new.beyond is not None
-            and abs(old.beyond - new.beyond) <= (old.within == "horizon")
-        ):
-            low = high = 0.0  # both lie beyond the same end, give or take a lag: no change was seen
+        endless = math.isinf(old.value or 0.0) and math.isinf(new.value or 0.0)
+        if endless and old.beyond is not None and new.beyond is not None:
+            low = high = percent(old.beyond, new.beyond)  # no end was seen: how far was looked?
         holds = compared(self.sign, min(low, high), max(low, high), self.limit)
         if holds is False:
             return GateResult(self.word, hit=False)
+        if holds and endless and old.beyond != new.beyond:
+            holds = None
         if holds:
             shown = f"{low:+.4g} %" if low == high else "beyond what was looked at"
             return self._hit(f"{name} {shown} ({words})")
@@ -181,11 +188,8 @@ def parse_gates(
     gates: list[Gate] = []
     for word in words:
         if not _is_comparison(word):
-            gate = parse_finding(word)
+            gate = _of_one_model(parse_finding(word))
             rule = gate.rule
-            if rule is not None and rule.needs == (FAMILY,):
-                fact = f"{rule.code} is found on a family of models, not on one"
-                raise ArgumentError(fact, hint="give it to memaudit family")
             if rule is not None and (missing := rule.lacks({*probes, *queries, "memory"})):
                 raise _not_requested(missing, rule.code, probes, queries)
             gates.append(gate)
@@ -206,6 +210,14 @@ def parse_gates(
     return tuple(gates)
 
 
+def _of_one_model(gate: FindingGate) -> FindingGate:
+    """The gate, unless its finding is made of families only."""
+    if gate.rule is not None and gate.rule.needs == (FAMILY,):
+        fact = f"{gate.rule.code} is found on a family of models, not on one"
+        raise ArgumentError(fact, hint="give it to memaudit family")
+    return gate
+
+
 def parse_family_gates(words: Iterable[str]) -> tuple[FindingGate, ...]:
     """The gates of a family: levels, and findings that are made of families."""
     gates = tuple(parse_finding(word) for word in words)
@@ -224,15 +236,22 @@ def parse_changes(words: Iterable[str]) -> tuple[Gate, ...]:
     for word in words:
         if _is_comparison(word):
             name, sign, number = _split(word)
-            _declared(name, everything, queries)
+            metric = _declared(name, everything, queries)
             kind = ChangeGate if number.endswith("%") else NumberGate
             limit = _number(number.removesuffix("%").strip(), word)
+            if limit < 0 and kind is NumberGate and not metric.signed:
+                fact = f"--fail-on {clean(word)!r} cannot tell: {spelled(name)} is never negative"
+                raise ArgumentError(fact, hint=f"did you mean {clean(word.strip())}%?")
             gates.append(kind(word.strip(), name, sign, limit))
         elif word.strip().lower().startswith(NEW):
-            gate = parse_finding(word.strip()[len(NEW) :], option=word.strip())
+            what = word.strip()[len(NEW) :]
+            if not what.strip():
+                hint = "give a level or a finding: new-warning, new-MA201"
+                raise ArgumentError(f"--fail-on {clean(word)} does not say what is new", hint=hint)
+            gate = _of_one_model(parse_finding(what, option=word.strip()))
             gates.append(replace(gate, new=True))
         else:
-            gates.append(parse_finding(word))
+            gates.append(_of_one_model(parse_finding(word)))
     return tuple(gates)
 
 
@@ -252,7 +271,7 @@ def judged(
         if not result.hit and before is None and not report.complete:
             result = replace(result, reason=result.reason or INCOMPLETE)
         elif not result.hit and before is not None and not certain:
-            both = isinstance(gate, ChangeGate) or getattr(gate, "new", False)
+            both = isinstance(gate, ChangeGate)
             sides = (("BEFORE", before), ("AFTER", report)) if both else (("AFTER", report),)
             partial = " and ".join(side for side, one in sides if not one.complete)
             if partial:
@@ -299,9 +318,14 @@ def declared_metrics(probes: Iterable[str] | None = None) -> dict[tuple[str, str
 def named(report: Report, name: str) -> list[Metric]:
     """The numbers that a name means: the exact one, else all that are spelled alike."""
     plain = name.strip().removeprefix("memaudit/").removeprefix("memaudit.")
-    readings: tuple[Callable[[str], str], ...] = (str, _dotted, spelled)
+    readings: tuple[Callable[[Metric], bool], ...] = (
+        lambda m: m.key == plain,
+        lambda m: ".".join(filter(None, (_dotted(m.name), clean(m.layer)))) == plain,
+        lambda m: _dotted(m.key) == _dotted(plain),
+        lambda m: spelled(m.key) == spelled(plain),
+    )
     for alike in readings:
-        found = [metric for metric in report.numbers() if alike(metric.key) == alike(plain)]
+        found = [metric for metric in report.numbers() if alike(metric)]
         if found:
             return found
     return []
@@ -336,13 +360,32 @@ def _declared(name: str, probes: Sequence[str], queries: Sequence[str]) -> Metri
     unasked = [q for q in registry.available("queries") if spelled(q) == first and q not in queries]
     wanted = {"memory", *probes} if queries else {*probes}
     requested, every = declared_metrics(wanted), declared_metrics()
-    for (_, _), metric in requested.items():
-        if metric.matches(name) and not unasked:
+    known = {spelled(query) for query in registry.available("queries")}
+
+    def meant(probe: str, metric: Metric) -> bool:
+        stars = probe == "memory" and metric.name.startswith("*")
+        level = probe or not metric.name.startswith("findings") or first_two in levels
+        return bool(metric.matches(name) and level and (not stars or first in known))
+
+    levels = {f"findings.{level}" for level in SEVERITIES}
+    first_two = spelled(name)
+    for (probe, _), metric in requested.items():
+        if meant(probe, metric) and not unasked:
             return metric
     for (probe, _), metric in every.items():
-        if metric.matches(name):
+        if meant(probe, metric):
             raise _not_requested(unasked[0] if unasked else probe, spelled(name), probes, queries)
-    shown = [spelled(metric.name).replace("*", "NAME") for metric in every.values()]
+    shown = [
+        spelled(metric.name).replace("*", word, 1)
+        for metric in every.values()
+        for word in (
+            (queries or ("NAME",))
+            if metric.name.startswith("*")
+            else (*SEVERITIES,)
+            if metric.name.startswith("findings")
+            else ("NAME",)
+        )
+    ]
     hint = nearest(spelled(name), shown)
     raise ArgumentError(f"--fail-on knows no number {clean(name)!r}", hint=hint)
 
@@ -363,14 +406,39 @@ def _not_requested(
 
 def _other_settings(metric: Metric, before: Report, after: Report) -> str:
     """Why two numbers are not comparable: the settings that shape them differ."""
-    if not metric.within:
+    if not (metric.within or metric.holder):
         return ""
-    for name in (metric.within, "normalization", "epsilon", "baseline", "queries"):
-        old, new = before.settings.get(name), after.settings.get(name)
-        looked = name == metric.within and metric.beyond is None
-        if old != new and not looked:
+    epsilon = ("epsilon",) if metric.name.endswith("horizon") else ()
+    for name in ("normalization", "baseline", *epsilon):
+        usual = OPTIONS[name].default
+        old, new = before.settings.get(name, usual), after.settings.get(name, usual)
+        if old != new:
             return f"measured with other settings: {name} {clean(old)} -> {clean(new)}"
     return ""
+
+
+def _other_queries(metric: Metric, before: Report, after: Report) -> str:
+    """Why two numbers of a model are not comparable: one comes from queries the other lacks."""
+    if metric.layer or not metric.holder:
+        return ""
+    old, new = (
+        {m.key.removesuffix(f"/{metric.name}") for m in one.numbers() if _is_of(m, metric.name)}
+        for one in (before, after)
+    )
+    for side, lacking in (("AFTER", old - new), ("BEFORE", new - old)):
+        if lacking:
+            return f"not measured in {side}: {listed(sorted(lacking), most=1)}"
+    return ""
+
+
+def _is_of(metric: Metric, name: str) -> bool:
+    return not metric.layer and metric.name.endswith(f"/{name}")
+
+
+def _seen(metric: Metric) -> float:
+    """The number, or how far was looked where it lies beyond that."""
+    value = metric.value or 0.0
+    return value if metric.beyond is None or math.isfinite(value) else metric.beyond
 
 
 def _is_comparison(word: str) -> bool:

@@ -311,7 +311,7 @@ def given_options(probes: Iterable[AbstractProbe]) -> dict[str, Any]:
     return {
         f"{clean(probe.name)}.{option.name}": value
         for probe in probes
-        if is_dataclass(probe)
+        if is_dataclass(probe) and probe.name != "memory"  # its queries are a setting of their own
         for option in fields(probe)
         if option.init and (value := _plain(getattr(probe, option.name))) != _plain(_usual(option))
     }

@@ -14,7 +14,9 @@ from memaudit.records import Floats, Record, Unbounded
 from memaudit.report import Metric, Result
 from memaudit.sections import Axis, Beyond, Column, Figure, Line, Section, Table
 
-CAPACITY = Metric("capacity", better="more", help="past inputs that a state holds, in all")
+CAPACITY = Metric(
+    "capacity", over="max", better="more", help="past inputs that a state holds, in all"
+)
 #: Inputs that are off by less than this share of their size count as read back.
 RECOVERED = 0.01
 #: Lags at which the table gives R².

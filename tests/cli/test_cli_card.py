@@ -60,7 +60,7 @@ def test_without_a_report_the_folder_is_scanned(card, stage, folder):
     assert (code, out) == (0, "")
     (call,) = stage.calls
     assert call["source"] == str(folder)
-    assert (call["horizon"], call["level"], call["queries"]) == (64, "quick", ("impulse",))
+    assert (call["horizon"], call["level"], call["queries"]) == (64, "quick", ["impulse"])
     assert call["offline"] is True
     assert "## Memory audit" in (folder / "README.md").read_text()
 

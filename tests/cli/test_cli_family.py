@@ -46,15 +46,15 @@ def play(monkeypatch, capsys):
 
 
 def judged(report):
-    from memaudit.findings.judge_family import judge_family
+    from memaudit.rules import judge
 
-    return replace(report, findings=judge_family(report))
+    return replace(report, findings=judge(report, family=True))
 
 
 def test_a_clean_family_prints_the_page_and_exits_with_zero(play):
     code, out, err, _ = play(stable())
     assert (code, err) == (0, "")
-    assert out.splitlines()[-1].startswith("stable: no crossings")
+    assert out.splitlines()[-1].startswith("crossings: the larger model is never the worse one")
 
 
 def test_every_option_reaches_the_audit(play, monkeypatch):
@@ -66,7 +66,7 @@ def test_every_option_reaches_the_audit(play, monkeypatch):
     wanted = {"target": "exp:0.9", "ball": "frobenius", "norm": "sup", "group": "recurrent"}
     wanted |= {"draws": 7, "ascent": 0, "betas": [0.1, 0.2], "steps": 50, "seed": 3, "head": "none"}
     assert {name: call[name] for name in wanted} == wanted
-    assert call["sources"] == ("demo:lstm", "demo:gru")
+    assert call["sources"] == ["demo:lstm", "demo:gru"]
 
 
 def test_json_on_stdout_is_alone_there(play):
@@ -98,7 +98,7 @@ def test_an_error_is_one_line(play):
 def test_an_interrupted_family_shows_what_was_measured(play):
     code, out, err, _ = play(FamilyInterrupted(replace(stable(), complete=False)))
     assert code == 130
-    assert out.startswith("PARTIAL REPORT")
+    assert out.startswith("The audit is incomplete")
     assert "the members that were measured" in one_line(err)
 
 
@@ -109,7 +109,7 @@ def test_an_interrupted_family_shows_what_was_measured(play):
         (["--adapter", "rn"], "did you mean rnn?"),
         (["--set", "draws=3"], "--set cannot change draws; use --draws"),
         (["--fail-on", "MA999"], "no level or finding"),
-        (["--fail-on", "MA205"], "MA205 is told of one model, not of a family"),
+        (["--fail-on", "MA205"], "MA205 is found on one model, not on a family"),
         (["--draws", "0"], "--draws"),
         (["no-such-file.pt"], "no such file or folder"),
         (["--json", "no-such-folder/f.json"], "does not exist"),

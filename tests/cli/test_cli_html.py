@@ -55,7 +55,7 @@ def test_a_page_that_cannot_be_written_is_told_before_the_scan(run, stage, tmp_p
 def test_the_page_of_a_difference_comes_with_the_text(saved, tmp_path, capsys):
     page = tmp_path / "diff.html"
     assert main(["diff", *map(str, saved), "--html", str(page)]) == 0
-    assert capsys.readouterr().out.startswith("memaudit diff")
+    assert capsys.readouterr().out.startswith("memaudit demo:lstm: before and after")
     told = page.read_text(encoding="utf-8")
     assert told.startswith("<!DOCTYPE html>")
     assert "139 → 69" in told
@@ -121,7 +121,7 @@ def test_a_difference_whose_page_crashes_is_told_as_text_and_calls_no_report_dam
     page = tmp_path / "diff.html"
     assert main(["diff", *map(str, saved), "--html", str(page)]) == 70
     out, err = capsys.readouterr()
-    assert out.startswith("memaudit diff")
+    assert out.startswith("memaudit demo:lstm: before and after")
     assert one_line(err).startswith(f"memaudit: error[E_INTERNAL] {page}: the page cannot be made")
     assert "damaged" not in err
     assert not page.exists()

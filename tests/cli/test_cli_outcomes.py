@@ -10,7 +10,7 @@ import warnings
 import pytest
 import typer.core
 
-from memaudit.cli import main, targets
+from memaudit.cli import files, main
 from memaudit.errors import MachineError, SourceError
 from memaudit.report import Report
 from tests.cli.played import Interrupted, one_line
@@ -131,7 +131,7 @@ def test_an_interruption_keeps_the_partial_report(run, stage, tmp_path):
     stage.answer = Interrupted(report(curve(), complete=False))
     code, out, err = run("--json", str(tmp_path / "r.json"), "--fail-on", "note")
     assert code == 130
-    assert out.startswith("PARTIAL REPORT")
+    assert out.startswith("The audit is incomplete")
     assert "interrupted" in one_line(err)
     assert not Report.load(tmp_path / "r.json").complete
 
@@ -157,7 +157,7 @@ def test_an_interruption_while_the_report_is_written_is_told(run, stage, monkeyp
     def stop(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(targets, "write_text", stop)
+    monkeypatch.setattr(files, "write_text", stop)
     code, _, err = run("--json", str(tmp_path / "r.json"))
     assert code == 130
     assert one_line(err) == "memaudit: interrupted while the report was written"

@@ -27,8 +27,8 @@ def test_every_option_reaches_the_audit(run, stage):
     run("--seed", "7", "--thorough", "--set", "hidden-size=3", "--set", "mode=tanh")
     first, second, third = stage.calls
     assert (first["horizon"], first["level"]) == (64, "standard")
-    assert first["queries"] == ("impulse", "heaviside")
-    assert first["probes"] == ("assumptions",)
+    assert first["queries"] == ["impulse", "heaviside"]
+    assert first["probes"] == ["assumptions"]
     words = ("adapter", "device", "dtype", "revision")
     assert [second[word] for word in words] == ["rnn", "cpu", "float64", "main"]
     assert second["queries"] is None
@@ -48,7 +48,7 @@ def test_environment_variables_stand_for_options(run, stage, monkeypatch, tmp_pa
     assert run()[0] == 0
     (call,) = stage.calls
     assert (call["horizon"], call["level"]) == (99, "quick")
-    assert call["queries"] == ("impulse", "reversed")
+    assert call["queries"] == ["impulse", "reversed"]
     assert (tmp_path / "r.json").exists()
 
 
@@ -66,7 +66,7 @@ def test_offline_is_set_before_the_audit(run, monkeypatch):
         (["--query", "heavyside"], "did you mean heaviside?"),
         (["--probe", "assumption"], "did you mean assumptions?"),
         (["--adapter", "rn"], "did you mean rnn?"),
-        (["--report", "pdf=x"], "unknown report 'pdf'; known are: github, "),
+        (["--report", "pdf=x"], "unknown report 'pdf'; known are: figure, github, "),
         (["--report", "json"], "--report wants NAME=FILE"),
         (["--device", "gpu"], "unknown device 'gpu'"),
         (["--device", "cuda:x"], "unknown device"),

@@ -11,7 +11,7 @@ import pytest
 #: A native call of some seconds that Python cannot interrupt, and signals that come meanwhile.
 SCRIPT = """
 import hashlib, os, signal, sys, threading, time
-from memaudit.cli.stopping import Stopping
+from memaudit.cli.signals import Stopping
 
 def send():
     for number in map(int, sys.argv[2:]):

@@ -10,7 +10,7 @@ import threading
 from importlib.metadata import EntryPoint
 
 import pytest
-from memaudit.cli.stopping import Stopping
+from memaudit.cli.signals import Stopping
 
 from memaudit import registry
 from memaudit.cli import main
@@ -64,7 +64,7 @@ module.scan, module.Interrupted = scan, Interrupted
 import memaudit
 memaudit.audit = sys.modules["memaudit.audit"] = module
 from memaudit.cli.app import main
-from memaudit.cli.stopping import Stopping
+from memaudit.cli.signals import Stopping
 Stopping.ECHO = 0.0
 sys.exit(main(["scan", "demo:lstm"]))
 """

@@ -28,7 +28,7 @@ from tests.spectrum.evidence import modes
 EVERYTHING = [word for probe in BUILT_IN["probes"] for word in ("--probe", probe)]
 SHUT = of_kind("undetermined", "context", values=np.zeros(0), status=Status.NO_TOKENS)
 HIDDEN = curve("impulse", floor=0.01, horizon=None)
-UNDER_IMPULSE = "was not measured under impulse"
+UNDER_IMPULSE = "was not measured for impulse"
 
 
 def judged(run, stage, made: Report, gate: str) -> str | None:
@@ -46,10 +46,10 @@ def judged(run, stage, made: Report, gate: str) -> str | None:
     ("curves", "gate", "told"),
     [
         ((curve(), HIDDEN), "horizon<10", f"horizon, which {UNDER_IMPULSE}"),
-        ((curve(), SHUT), "horizon<10", "horizon, which was not measured under context"),
+        ((curve(), SHUT), "horizon<10", "horizon, which was not measured for context"),
         ((curve(), HIDDEN, SHUT), "horizon<9", f"horizon, which {UNDER_IMPULSE} and 1 more"),
-        ((curve(), SHUT), "half_life<10", "half_life, which was not measured under context"),
-        ((curve(), SHUT), "rate>1", "rate, which was not measured under context"),
+        ((curve(), SHUT), "half_life<10", "half_life, which was not measured for context"),
+        ((curve(), SHUT), "rate>1", "rate, which was not measured for context"),
         ((curve(), HIDDEN), "horizon<140", "horizon = 139 at heaviside"),
         ((curve(), HIDDEN), "horizon==10", f"horizon, which {UNDER_IMPULSE}"),
         ((curve(), HIDDEN), "horizon!=139", f"horizon, which {UNDER_IMPULSE}"),
@@ -68,9 +68,11 @@ def test_a_query_that_tells_nothing_keeps_no_gate_open(run, stage, curves, gate,
 
 
 def test_a_query_that_was_asked_and_is_nowhere_hits_the_gate(run, stage):
-    asked = {"horizon": 512, "queries": ["heaviside", "mine"]}
-    found = judged(run, stage, report(curve(), settings=asked), "horizon<10")
-    assert found == "horizon, which was not measured under mine"
+    made = report(curve())
+    memory = replace(made["memory"], requested=("heaviside", "mine"))
+    made = replace(made, results={**made.results, "memory": memory})
+    found = judged(run, stage, made, "horizon<10")
+    assert found == "horizon, which was not measured for mine"
 
 
 def test_a_query_that_was_looked_at_less_far_than_the_number_is_large_keeps_no_gate_open(
@@ -82,7 +84,7 @@ def test_a_query_that_was_looked_at_less_far_than_the_number_is_large_keeps_no_g
     last = int(short["lags"][-1])
     assert judged(run, stage, made, f"horizon<{last}") is None
     told = judged(run, stage, made, f"horizon<{last + 2}")
-    assert told == "horizon, which was not measured under impulse"
+    assert told == "horizon, which is 139 at heaviside, where nobody looked"
     assert judged(run, stage, made, "horizon<140") == "horizon = 139 at heaviside"
 
 
@@ -109,7 +111,7 @@ def test_a_half_life_counts_from_the_top(run, stage):
 def test_a_top_in_the_noise_has_no_half_life(run, stage):
     faint = power_law("impulse", values=LAGS**-0.01, floor=0.1, half_life=None)
     found = judged(run, stage, report(curve(), faint), "half_life<10")
-    assert found == "half_life, which was not measured under impulse"
+    assert found == "half_life, which was not measured for impulse"
 
 
 def test_a_layer_of_a_host_that_is_not_seen_may_be_the_longest(run, stage):
@@ -117,7 +119,7 @@ def test_a_layer_of_a_host_that_is_not_seen_may_be_the_longest(run, stage):
     made = report(curve(), layers=layers)
     for name in ("horizon", "heaviside.horizon"):
         found = judged(run, stage, made, f"{name}>200")
-        assert found == f"{name}, which was not measured at b"
+        assert found == f"{name}, which was not measured for b"
         assert judged(run, stage, made, f"{name}<100") is None
 
 
@@ -128,7 +130,7 @@ def with_recurrences(*names: str) -> Identity:
 def layered() -> Report:
     """Two layers, of which one has no number of any kind."""
     first, second = gradients()[0], replace(gradients()[0], layer="other", own=None)
-    return report(
+    made = report(
         curve(),
         subject=with_recurrences("cell", "lost"),
         spectrum=(replace(modes(0.9), layer="cell", lyapunov=-0.1),),
@@ -136,22 +138,24 @@ def layered() -> Report:
         gradient=(first, second),
         assumptions=(assumption("causal", True, where="a"), assumption("causal", None, where="b")),
     )
+    spectrum = replace(made["spectrum"], unread=("lost",))
+    return replace(made, results={**made.results, "spectrum": spectrum})
 
 
 @pytest.mark.parametrize(
     ("gate", "told"),
     [
-        ("margin<1e-4", "margin, which was not measured at lost"),
+        ("margin<1e-4", "margin, which was not measured for lost"),
         ("margin<0.2", "margin = 0.1 at cell"),
         ("margin>0.2", None),
         ("margin.cell<1e-4", None),
-        ("time_scale>100", "time_scale, which was not measured at lost"),
-        ("lyapunov>0", "lyapunov, which was not measured at lost"),
-        ("deviation>1e-3", "deviation, which was not measured at other"),
-        ("gradient_over_weight>100", "gradient_over_weight, which was not measured at other"),
+        ("time_scale>100", "time_scale, which was not measured for lost"),
+        ("lyapunov>0", "lyapunov, which was not measured for lost"),
+        ("deviation>1e-3", "deviation, which was not measured for other"),
+        ("gradient_over_weight>100", "gradient_over_weight, which was not measured for other"),
         ("gradient_over_weight>40", "gradient_over_weight = 41 at cell"),
         ("gradient_over_weight<1", None),
-        ("assumptions.causal<1", "assumptions.causal, which was not measured at b"),
+        ("assumptions.causal<1", "assumptions.causal, which was not measured for b"),
     ],
 )
 def test_a_layer_that_tells_nothing_keeps_no_gate_open(run, stage, gate, told):
@@ -161,7 +165,7 @@ def test_a_layer_that_tells_nothing_keeps_no_gate_open(run, stage, gate, told):
 def test_a_layer_without_a_finite_number_is_not_the_least(run, stage):
     broken = replace(modes(0.9), layer="broken", margin=float("nan"))
     made = report(curve(), spectrum=(broken, replace(modes(0.8), layer="cell")))
-    assert judged(run, stage, made, "margin<0.1") == "margin, which was not measured at broken"
+    assert judged(run, stage, made, "margin<0.1") == "margin, which was not measured for broken"
     assert judged(run, stage, made, "margin<0.3") == "margin = 0.2 at cell"
 
 
@@ -173,10 +177,10 @@ def test_a_format_whose_harm_is_not_known_everywhere_hits_its_gate(run, stage):
     part = replace(made, where="b", roundings=(bad, worse))
     told = report(curve(), precision=replace(made, where="a", others=(part,)))
     assert judged(run, stage, told, "precision.fp16.relative_error>0.1") == (
-        "precision.fp16.relative_error, which was not measured at b"
+        "precision.fp16.relative_error, which was not measured for b"
     )
     assert judged(run, stage, told, "precision.fp16.reached>0") == (
-        "precision.fp16.reached, which was not measured at gone"
+        "precision.fp16.reached, which was not measured for gone"
     )
     assert judged(run, stage, told, "precision.bf16.relative_error>0.1") is None
 
@@ -199,8 +203,8 @@ def test_a_state_that_was_not_read_may_tell_more(run, stage):
     recall = Recall((), (state("a", 3.0), state("b", None)), 8, "noise", Status.OK)
     made = report(curve(), recall=recall)
     assert judged(run, stage, made, "capacity<2") is None
-    assert judged(run, stage, made, "capacity<4") == "capacity = 3 at a"
-    assert judged(run, stage, made, "capacity>4") == "capacity, which was not measured at b"
+    assert judged(run, stage, made, "capacity<4") == "capacity, which was not measured for b"
+    assert judged(run, stage, made, "capacity>4") == "capacity, which was not measured for b"
 
 
 def test_gates_of_an_incomplete_audit_say_so_where_they_stand_open(run, stage, tmp_path):
@@ -209,12 +213,12 @@ def test_gates_of_an_incomplete_audit_say_so_where_they_stand_open(run, stage, t
     assert code == 4
     told = "as far as was measured, for the audit is incomplete"
     assert err.splitlines()[0] == f"memaudit: gate --fail-on error was not hit: {told}"
-    assert [(g.hit, g.told) for g in Report.load(tmp_path / "r.json").gates] == [(False, told)]
+    assert [(g.hit, g.reason) for g in Report.load(tmp_path / "r.json").gates] == [(False, told)]
 
 
 def test_a_decay_of_no_kind_is_no_rate(run, stage):
     none = curve("impulse", decay=Decay("memoryless"), horizon=0, half_life=None)
     made = report(curve(), none, settings={"baseline": "natural"})
     assert judged(run, stage, made, "half_life<10") == (
-        "half_life, which was not measured under impulse"
+        "half_life, which was not measured for impulse"
     )

@@ -52,7 +52,7 @@ def test_verbose_prints_the_whole_report(run, option):
 def test_quiet_prints_the_verdict_in_one_line(run, option):
     code, out, err = run(option)
     assert (code, err) == (0, "")
-    first = "demo:lstm: remembers 139 steps (heaviside)"
+    first = "demo:lstm: Remembers 139 steps (query heaviside)"
     assert out == f"{first}; heaviside exponential, horizon 139; no findings\n"
 
 
@@ -77,7 +77,7 @@ def test_a_quiet_scan_that_is_incomplete_says_so_and_exits_with_four(run, stage)
     stage.answer = made
     code, out, err = run("--quiet")
     assert code == 4
-    assert out.startswith("demo:lstm: partial report; remembers 139 steps (heaviside); heav")
+    assert out.startswith("demo:lstm: partial report; Remembers 139 steps (query heaviside); heav")
     assert "error[E_MEMORY] no room; try --quick" in err
     assert one_line(made).count("\n") == 0
 
