@@ -194,6 +194,7 @@ class Difference:
         old, new = clean(self.before.subject.source), clean(self.after.subject.source)
         return Document(
             title=f"{old} -> {new}" if old != new else f"{old}: before and after",
+            warnings=tuple(r for r in self._remarks() if not r.startswith("Model:")),
             sections=tuple(self.sections()),
             findings=None,
             gates=self.gates,

@@ -28,6 +28,8 @@ INCOMPLETE = "as far as was measured, for the audit is incomplete"
 #: What a report that was cut short knows, too.
 CERTAIN = ("complete", "coverage", "parameters")
 _COMPARED = re.compile(r"(?P<name>.*?)\s*(?P<sign><=|>=|==|!=|=<|=>|<|>|=)\s*(?P<number>.*)", re.S)
+#: What a report puts behind the name of a layer that another one has, too.
+_SECOND = re.compile(r" \(\d+\)$")
 #: Digits of ASCII: those of other scripts look like others to many readers.
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.I | re.A)
 
@@ -327,7 +329,8 @@ def named(report: Report, name: str) -> list[Metric]:
     for alike in readings:
         found = [metric for metric in report.numbers() if alike(metric)]
         if found:
-            return found
+            keys = {metric.key for metric in found}
+            return [m for m in report.numbers() if {m.key, _SECOND.sub("", m.key)} & keys]
     return []
 
 

@@ -498,16 +498,13 @@ def _folded(found: Iterable[Metric]) -> Iterator[Metric]:
         if metric.over and metric.layer:
             groups.setdefault(metric.name, []).append(metric)
     for parts in groups.values():
-        known = {m.layer: m.value for m in reversed(parts) if m.value is not None}
+        known = [m for m in parts if m.value is not None]
         if not known:
             continue
         fold = {"min": min, "max": max}[parts[0].over]
-        first = {m.layer: known[m.layer] for m in parts if m.layer in known}
-        holder = fold(first, key=first.__getitem__)
+        worst = fold(known, key=lambda m: m.value)
         unknown = tuple(m.layer for m in parts if m.value is None)
-        yield replace(
-            parts[0], value=first[holder], layer="", holder=holder, unknown=unknown, beyond=None
-        )
+        yield replace(worst, layer="", holder=worst.layer, unknown=unknown, beyond=None)
 
 
 def _distinct(found: Iterable[Metric]) -> Iterator[Metric]:

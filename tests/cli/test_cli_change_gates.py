@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from memaudit.gates import percent
 
 from memaudit.cli import main
+from memaudit.gates import percent
 from memaudit.report import Finding, Report
 from tests.cli.played import one_line
 from tests.handmade import LAGS, curve, power_law, report
@@ -71,9 +71,19 @@ def test_growth_is_a_positive_change(gate):
     ("before", "after", "word", "told"),
     [
         (power_law(), power_law(), "horizon!=0%", None),
-        (power_law(), curve(), "horizon<-20%", "horizon beyond what was looked at (beyond 512 -> 139 at heaviside)"),
+        (
+            power_law(),
+            curve(),
+            "horizon<-20%",
+            "horizon beyond what was looked at (beyond 512 -> 139 at heaviside)",
+        ),
         (curve(), power_law(), "horizon<-20%", None),
-        (curve(), power_law(), "horizon>50%", "horizon beyond what was looked at (139 at heaviside -> beyond 512)"),
+        (
+            curve(),
+            power_law(),
+            "horizon>50%",
+            "horizon beyond what was looked at (139 at heaviside -> beyond 512)",
+        ),
         (curve(horizon=0), curve(), "horizon>50%", "horizon +inf % (0 at heaviside -> 139 at"),
         (curve(horizon=0), curve(horizon=0), "horizon!=0%", None),
     ],

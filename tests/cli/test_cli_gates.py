@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from memaudit.report import Finding, GateResult, Report
-from memaudit.testing.samples import stability
+from memaudit.testing.samples import precision, stability
 from tests.cli.played import one_line
 from tests.handmade import LAGS, curve, power_law, report
 from tests.spectrum.evidence import modes

@@ -58,7 +58,7 @@ def test_the_page_of_a_difference_comes_with_the_text(saved, tmp_path, capsys):
     assert capsys.readouterr().out.startswith("memaudit demo:lstm: before and after")
     told = page.read_text(encoding="utf-8")
     assert told.startswith("<!DOCTYPE html>")
-    assert "139 → 69" in told
+    assert "horizon 139 -&gt; 69 (-50.4 %)" in told
 
 
 def test_the_page_of_a_scan_is_not_replaced_by_that_of_a_difference(saved, tmp_path, monkeypatch):

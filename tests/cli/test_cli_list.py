@@ -9,10 +9,10 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from memaudit import registry
-from memaudit.rules import all_rules
 from memaudit.catalog import BUILT_IN, DEMOS
 from memaudit.cli import main
 from memaudit.cli.inventory import options_of, rows
+from memaudit.rules import all_rules
 
 
 @pytest.fixture

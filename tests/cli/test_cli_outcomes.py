@@ -131,7 +131,7 @@ def test_an_interruption_keeps_the_partial_report(run, stage, tmp_path):
     stage.answer = Interrupted(report(curve(), complete=False))
     code, out, err = run("--json", str(tmp_path / "r.json"), "--fail-on", "note")
     assert code == 130
-    assert out.startswith("The audit is incomplete")
+    assert out.startswith("PARTIAL REPORT")
     assert "interrupted" in one_line(err)
     assert not Report.load(tmp_path / "r.json").complete
 

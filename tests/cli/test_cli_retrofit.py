@@ -13,6 +13,7 @@ from memaudit.writers.terminal import plain_text, whole
 from tests.cli.played import one_line
 from tests.retrofitting.checkpoints import write
 
+
 def layer() -> RetrofittedLayer:
     return RetrofittedLayer(
         layer="rnn.l0",
@@ -46,7 +47,7 @@ def test_the_page_tells_every_layer_within_eighty_columns():
         "Moved: 1 of 64 modes of rnn.l0, by 0.25 at most.",
         "Refused: rnn.l1: its eigenvectors are ill-conditioned.",
         "Note: at rest.",
-        "a=1.5, b=0.75",
+        "rnn.l0 weight_hh_l0 direct best a=1.5,",
     ):
         assert line in words
     assert "indings" not in page

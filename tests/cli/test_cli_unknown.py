@@ -218,7 +218,9 @@ def test_gates_of_an_incomplete_audit_say_so_where_they_stand_open(run, stage, t
 
 def test_a_decay_of_no_kind_is_no_rate(run, stage):
     none = curve("impulse", decay=Decay("memoryless"), horizon=0, half_life=None)
-    made = report(curve(), none, settings={"baseline": "natural"})
+    made = report(curve(), none)
+    memory = replace(made["memory"], baseline="natural")
+    made = replace(made, results={**made.results, "memory": memory})
     assert judged(run, stage, made, "half_life<10") == (
         "half_life, which was not measured for impulse"
     )
