@@ -168,3 +168,9 @@ def test_an_unwritable_folder_is_the_disks_fault_and_found_before_any_work(
     code, _, err = run("--json", str(tmp_path / "r.json"))
     assert (code, stage.calls) == (5, [])
     assert "error[E_DISK]" in one_line(err)
+
+
+@pytest.mark.parametrize("command", ["scan", "retrofit"])
+def test_the_help_keeps_its_brackets(command, capsys):
+    assert main([command, "--help"]) == 0
+    assert "org/name[@revision]" in capsys.readouterr().out
