@@ -315,4 +315,4 @@ def reparam_tables(pattern: str) -> list[RenderableType]:
             blocks += [Text(f"\n{TITLES[time]}", style="bold"), made]
     legend = LEGEND + (f" Constants: {'; '.join(constants)}." if constants else "")
     broken = [Text(problem, style="red") for problem in problems]
-    return [*blocks, Text(f"\n{legend}"), *broken] if blocks else broken
+    return [*blocks, *([Text(f"\n{legend}")] if blocks else []), *broken]
