@@ -8,8 +8,8 @@ two reports pairs the rows of tables by their key columns and the series of figu
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -188,17 +188,11 @@ class Document:
     gates: tuple[GateResult, ...] = ()
     footer: tuple[str, ...] = ()
     command: str = ""
-    extra: dict[str, Any] = field(default_factory=dict)
 
     @property
     def headlines(self) -> list[str]:
         """The sentences for the top, in the order of the sections."""
         return [section.headline for section in self.sections if section.headline]
-
-
-def prefixed(sections: Iterable[Section], where: str) -> list[Section]:
-    """The same sections with the name of a part before their titles."""
-    return [replace(s, title=f"{where}: {s.title}") if where else s for s in sections]
 
 
 def figures_joined(sections: Iterable[Section]) -> list[Section]:

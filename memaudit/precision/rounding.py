@@ -15,10 +15,9 @@ from memaudit.errors import MachineError, clean
 from memaudit.loading.filling import digest_tensors
 from memaudit.memory.runner import quick_curves as remember
 from memaudit.modes import margin
-from memaudit.numerics.recurrence import settle
 from memaudit.numerics.rounding import rounded
 from memaudit.precision.result import RoundedLayer, RoundedMemory, Rounding
-from memaudit.spectrum.jacobian import block_modes
+from memaudit.spectrum.jacobian import resting_modes
 from memaudit.stability.moves import error_norm, perturbing_inputs, size
 from memaudit.stability.result import BALLS
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from memaudit.contracts import (
-        AbstractDynamics,
         AbstractPerturbable,
         AbstractSubject,
         Setting,
@@ -348,34 +346,6 @@ def storage_of(tensor: torch.Tensor) -> tuple[object, ...]:
 
 
 # Eigenvalues before and after
-
-
-def resting_modes(subject: AbstractSubject) -> dict[str, np.ndarray]:
-    """Layer → eigenvalues of one step, without further operating points.
-
-    A nonlinear cell has those of its Jacobian where it settles without input. What does not
-    settle, or is not finite, is left out.
-    """
-    found = {item.layer: item.eigenvalues for item in subject.spectra()}
-    for dynamics in subject.dynamics().values():
-        if not found.keys() >= dynamics.blocks.keys():
-            found |= _settled_modes(dynamics)
-    return {
-        layer: modes for layer, modes in found.items() if len(modes) and np.isfinite(modes).all()
-    }
-
-
-def _settled_modes(dynamics: AbstractDynamics) -> dict[str, np.ndarray]:
-    silence = torch.zeros(1, dynamics.width, dtype=torch.float64)
-    (rest,) = settle(dynamics, silence)
-    if not rest.at_rest:
-        return {}
-    u = silence[0].to(rest.state)
-    found = {
-        layer: block_modes(dynamics, rest.state, u, block)
-        for layer, block in dynamics.blocks.items()
-    }
-    return {layer: modes.eigenvalues for layer, modes in found.items() if modes is not None}
 
 
 #: Up to so many modes every one is looked for; a diagonal layer with more has them in order.
