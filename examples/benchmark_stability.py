@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 import memaudit
 from examples.exact_error import direct_error, driven
-from memaudit.contracts import AbstractPerturbable, AbstractSubject
+from memaudit.interfaces import AbstractPerturbable, AbstractSubject
 from memaudit.numerics.signals import seeded
 from memaudit.stability.moves import draw, error_norm, error_norms
 from memaudit.stability.search import Problem, ascent_errors, random_errors
@@ -59,7 +59,7 @@ class Case:
             return error_norm(answers.double() - reference, NORM, pooled=False)
 
         def fan(directions: Mapping[str, Tensor], sizes: Tensor) -> Tensor:
-            answers = self.copies.respond_fan(self.inputs, directions, sizes)
+            answers = self.copies.respond_scaled(self.inputs, directions, sizes)
             return error_norms(answers, reference, NORM, pooled=False)
 
         weights = {name: self.copies.weights[name] for name in self.names}

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import torch
 
-from memaudit.contracts import AbstractReparam
+from memaudit.interfaces import AbstractReparam
 from memaudit.numerics.reparameterization import gradient_scale
 from memaudit.reparams import forms
 

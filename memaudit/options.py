@@ -16,9 +16,9 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from memaudit import registry
-from memaudit.catalog import BUILT_IN, DEFAULT_PROBES
-from memaudit.contracts import AbstractProbe, Setting
 from memaudit.errors import ArgumentError, MachineError, clean, nearest
+from memaudit.interfaces import AbstractProbe, Setting
+from memaudit.registry import BUILT_IN, DEFAULT_PROBES
 from memaudit.texts import read_text
 
 if TYPE_CHECKING:

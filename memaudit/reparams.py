@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import torch
 
 from memaudit import registry
-from memaudit.catalog import BUILT_IN
 from memaudit.errors import ArgumentError, clean
+from memaudit.interfaces import AbstractReparam
 from memaudit.numerics.reparameterization import interval_of as ends
 from memaudit.numerics.reparameterization import modulus
-from memaudit.reparam import AbstractReparam
+from memaudit.registry import BUILT_IN
 
 if TYPE_CHECKING:
     from torch import Tensor

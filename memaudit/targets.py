@@ -10,7 +10,7 @@ import torch
 
 from memaudit import registry
 from memaudit.errors import ArgumentError, clean
-from memaudit.target import AbstractKernelTarget, AbstractTarget
+from memaudit.interfaces import AbstractKernelTarget, AbstractTarget
 
 # -- Targets by name and numbers, as in poly:1.1.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import torch
 
-from memaudit.contracts import AbstractLinearPart, AbstractSubject
+from memaudit.interfaces import AbstractLinearPart, AbstractSubject
 from memaudit.report import Identity
 from memaudit.testing.laws import convolved
 

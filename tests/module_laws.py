@@ -9,10 +9,15 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from memaudit.contracts import AbstractDynamics, AbstractPerturbable, AbstractSubject
 from memaudit.errors import listed
+from memaudit.interfaces import (
+    FORMS,
+    GROUPS,
+    AbstractDynamics,
+    AbstractPerturbable,
+    AbstractSubject,
+)
 from memaudit.numerics.signals import seeded
-from memaudit.perturbable import FORMS, GROUPS
 from memaudit.testing.laws import draw, fingerprint, must
 
 # -- The laws of a recurrence inside a model.

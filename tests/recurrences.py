@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from memaudit.contracts import AbstractDynamics, StateBlock
+from memaudit.interfaces import AbstractDynamics, StateBlock
 from memaudit.numerics.signals import seeded
 
 Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]

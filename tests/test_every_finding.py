@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from memaudit.catalog import BUILT_IN, DEFAULT_PROBES, DEFAULT_QUERIES
 from memaudit.memory.result import Status
+from memaudit.registry import BUILT_IN, DEFAULT_PROBES, DEFAULT_QUERIES
 from memaudit.report import Report
 from memaudit.rules import FAMILY, Rule, all_rules, judge, unmet
 from memaudit.testing import check_rule, sample_reports

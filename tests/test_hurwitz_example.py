@@ -8,7 +8,7 @@ import torch
 import memaudit
 from examples import hurwitz_but_persistent
 from examples.hurwitz_but_persistent import Drifter, audit
-from memaudit.catalog import BUILT_IN
+from memaudit.registry import BUILT_IN
 from tests.module_laws import check_dynamics
 
 STAYING = [(0.9945, 0.7593), (-0.9292, -0.8421), (0.7469, 0.9745), (0.9, 0.95)]

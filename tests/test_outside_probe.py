@@ -20,8 +20,8 @@ import pytest
 
 import memaudit
 from memaudit import registry
-from memaudit.catalog import BUILT_IN, DEFAULT_PROBES
 from memaudit.cli import main
+from memaudit.registry import BUILT_IN, DEFAULT_PROBES
 from memaudit.report import Report, UnreadResult
 from memaudit.testing import check_adapter, check_probe, check_query, check_report_format
 

@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 import memaudit
-from memaudit.catalog import BUILT_IN, DEFAULT_PROBES
 from memaudit.cli.app import main
-from memaudit.contracts import AbstractProbe
 from memaudit.errors import ArgumentError, MachineError
+from memaudit.interfaces import AbstractProbe
 from memaudit.options import build_probes, given_options, probe_options, split_probe_options
+from memaudit.registry import BUILT_IN, DEFAULT_PROBES
 from memaudit.spectrum.probe import Spectrum
 
 #: Values that no option of a number or a name takes, whatever it is called.

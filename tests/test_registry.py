@@ -9,23 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from memaudit import contracts, registry
-from memaudit.catalog import BUILT_IN, DEFAULT_PROBES, DEFAULT_QUERIES, DEMOS
+from memaudit import interfaces, registry
 from memaudit.errors import ArgumentError, MachineError
+from memaudit.interfaces import AbstractReparam, AbstractTarget
 from memaudit.loading.source import DEMO_FOLDER
-from memaudit.reparam import AbstractReparam
+from memaudit.registry import BUILT_IN, DEFAULT_PROBES, DEFAULT_QUERIES, DEMOS
 from memaudit.rules import Rule
-from memaudit.target import AbstractTarget
 
 ROOT = Path(__file__).parent.parent
 CONTRACTS = {
-    "adapters": contracts.AbstractAdapter,
-    "queries": (contracts.AbstractQuery, contracts.AbstractTokenQuery),
-    "probes": contracts.AbstractProbe,
+    "adapters": interfaces.AbstractAdapter,
+    "queries": (interfaces.AbstractQuery, interfaces.AbstractTokenQuery),
+    "probes": interfaces.AbstractProbe,
     "reparams": AbstractReparam,
     "targets": AbstractTarget,
     "findings": Rule,
-    "reports": contracts.AbstractReportFormat,
+    "reports": interfaces.AbstractReportFormat,
 }
 ENTRIES = [(kind, name) for kind, names in BUILT_IN.items() for name in names]
 

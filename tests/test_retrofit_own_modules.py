@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from memaudit.contracts import AbstractReparam, DenseDecay, DiagonalDecay, NoDecay
 from memaudit.errors import SourceError
+from memaudit.interfaces import AbstractReparam, DenseDecay, DiagonalDecay, NoDecay
 from memaudit.reparams import Best, Direct, Exp, Softplus, Tanh
 from memaudit.retrofitting.finding import own_decays
 

@@ -108,7 +108,7 @@ class Ahead:
 def test_a_broken_law_is_found(_, function, sentence):
     from dataclasses import dataclass
 
-    from memaudit.target import AbstractTarget
+    from memaudit.interfaces import AbstractTarget
 
     @dataclass(frozen=True, slots=True)
     class Broken(AbstractTarget):

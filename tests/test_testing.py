@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from memaudit import testing
-from memaudit.contracts import NO_TOOLS, AbstractProbe, AbstractReportFormat, Claim
+from memaudit.interfaces import NO_TOOLS, AbstractProbe, AbstractReportFormat, Claim
 from memaudit.memory.queries import Heaviside, Impulse, ReversedInput
 from memaudit.report import Result
 from memaudit.rules import rule

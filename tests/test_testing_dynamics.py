@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from memaudit.contracts import StateBlock
+from memaudit.interfaces import StateBlock
 from tests.module_laws import check_dynamics
 from tests.recurrences import Map, linear, number, rotation, stack_of_two, tanh_network
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from memaudit.contracts import AbstractPerturbable, Role
+from memaudit.interfaces import AbstractPerturbable, Role
 from memaudit.subjects.callables import CallableSubject, wrap
 from tests.module_laws import check_perturbable
 

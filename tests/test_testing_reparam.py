@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 import torch
 
-from memaudit.contracts import AbstractReparam
+from memaudit.interfaces import AbstractReparam
 from memaudit.reparams import Best, Direct
 from memaudit.testing import check_reparam
 

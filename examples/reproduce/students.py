@@ -14,9 +14,8 @@ from torch.nn import functional
 
 from memaudit import registry
 from memaudit.errors import ArgumentError, clean, nearest
+from memaudit.interfaces import AbstractKernelTarget, AbstractReparam, AbstractTarget
 from memaudit.numerics.signals import seeded
-from memaudit.reparam import AbstractReparam
-from memaudit.target import AbstractKernelTarget, AbstractTarget
 
 # -- The nonlinearities that a student may have.
 

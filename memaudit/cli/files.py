@@ -18,7 +18,7 @@ from memaudit.report_files import destination, temporary, write_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from memaudit.contracts import AbstractReportFormat
+    from memaudit.interfaces import AbstractReportFormat
     from memaudit.report import Report
 
 #: Names of stdout; as files they would be replaced, and with them what stands in /dev.

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from memaudit import registry
-from memaudit.catalog import DEMOS
 from memaudit.cli.output import say, show, to_stdout, waiting
 from memaudit.cli.parameters import takes
 from memaudit.errors import ArgumentError, MachineError, clean, nearest
+from memaudit.registry import DEMOS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -279,7 +279,7 @@ def reparam_tables(pattern: str) -> list[RenderableType]:
     from rich.table import Table
     from rich.text import Text
 
-    from memaudit.reparam import TIMES
+    from memaudit.interfaces import TIMES
     from memaudit.reparams import BETAS, overview
 
     known = registry.available("reparams")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from memaudit import registry
-from memaudit.catalog import DEFAULT_PROBES
 from memaudit.cli.files import parse_targets, write_targets
 from memaudit.cli.output import (
     CLEAN,
@@ -35,6 +34,7 @@ from memaudit.cli.parameters import SOURCE, takes
 from memaudit.errors import ArgumentError, MemauditError, SourceError, clean
 from memaudit.gates import judged, parse_gates
 from memaudit.options import DEFAULT_QUERIES, LARGEST_SEED, Option, parse_settings
+from memaudit.registry import DEFAULT_PROBES
 
 if TYPE_CHECKING:
     from memaudit.report import Report

@@ -21,7 +21,7 @@ from memaudit.numerics.signals import lag_grid, pulse, seeded
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memaudit.contracts import AbstractLinearPart, Setting
+    from memaudit.interfaces import AbstractLinearPart, Setting
 
 #: Numbers of the kernel up to which all lags are taken; in float64 they fill 64 MB.
 MOST_NUMBERS = 2**23

@@ -9,12 +9,12 @@ import numpy as np
 
 from memaudit import registry
 from memaudit.closed_form.result import ClosedFormResult
-from memaudit.contracts import NO_TOOLS, AbstractProbe, Tools
 from memaudit.errors import MemauditError
+from memaudit.interfaces import NO_TOOLS, AbstractProbe, Tools
 
 if TYPE_CHECKING:
     from memaudit.closed_form.result import ClosedForm as Record
-    from memaudit.contracts import AbstractLinearPart, AbstractSubject, Setting
+    from memaudit.interfaces import AbstractLinearPart, AbstractSubject, Setting
 
 SHORTAGE = "memory ran short: the layer could not be looked at"
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from memaudit.contracts import Setting
+from memaudit.audit import Opened, open_source
 from memaudit.devices import exact_math, shortage
 from memaudit.doctor import environment
 from memaudit.errors import ArgumentError, SourceError, clean, nearest
 from memaudit.families.crossings import FEWEST, judged
 from memaudit.families.result import FamilyMember, FamilyReport
+from memaudit.interfaces import AbstractTarget, Setting
 from memaudit.numerics.signals import seeded
-from memaudit.opening import Opened, open_source
 from memaudit.options import LARGEST_SEED, LONGEST, SHORTEST
 from memaudit.rules import judge
 from memaudit.stability.moves import error_norm, perturbing_inputs, size
@@ -26,12 +26,11 @@ from memaudit.stability.radius import Trial
 from memaudit.stability.result import BALLS, NORMS
 from memaudit.stability.search import Problem, ascent_errors, random_errors
 from memaudit.subjects.copies import real_copies
-from memaudit.target import AbstractTarget
 from memaudit.targets import known
 from memaudit.targets import target as named
 
 if TYPE_CHECKING:
-    from memaudit.contracts import AbstractPerturbable, AbstractSubject
+    from memaudit.interfaces import AbstractPerturbable, AbstractSubject
     from memaudit.report import Identity
 
 Progress = Callable[[str, int, int], None]

@@ -16,7 +16,7 @@ from memaudit.reparams import Best, forms
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from memaudit.contracts import AbstractPerturbable, AbstractReparam
+    from memaudit.interfaces import AbstractPerturbable, AbstractReparam
 
 #: Relative difference up to which two formulas are one; modes come in float64.
 ALIKE = 1e-6

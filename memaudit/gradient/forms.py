@@ -27,8 +27,8 @@ from memaudit.stability.moves import perturbing_inputs
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from memaudit.contracts import AbstractPerturbable, AbstractReparam, AbstractSubject, Setting
     from memaudit.gradient.decay import DecayWeight
+    from memaudit.interfaces import AbstractPerturbable, AbstractReparam, AbstractSubject, Setting
 
     Loss = Callable[[Tensor, Any], Tensor]
 

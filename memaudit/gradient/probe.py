@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from memaudit import registry
-from memaudit.contracts import NO_TOOLS, AbstractProbe, Tools
 from memaudit.errors import ArgumentError, clean
 from memaudit.gradient.result import GradientResult
+from memaudit.interfaces import NO_TOOLS, AbstractProbe, Tools
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from memaudit.contracts import AbstractSubject, Setting
     from memaudit.gradient.forms import Task
     from memaudit.gradient.result import Gradient as Record
+    from memaudit.interfaces import AbstractSubject, Setting
 
 LOSSES = ("synthetic",)
 FIXED = "the weights of this model cannot be moved as an argument"

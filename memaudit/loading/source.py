@@ -8,10 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memaudit.catalog import DEMOS
 from memaudit.errors import ArgumentError, MemauditError, SourceError, clean, nearest
 from memaudit.loading.access import SAFE, Access
 from memaudit.loading.files import NOT_FOUND_HINT
+from memaudit.registry import DEMOS
 
 if TYPE_CHECKING:
     from memaudit.loading.checkpoint import Checkpoint

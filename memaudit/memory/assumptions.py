@@ -12,7 +12,7 @@ from memaudit.memory.result import Assumption
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from memaudit.contracts import AbstractSubject
+    from memaudit.interfaces import AbstractSubject
 
 #: Steps of the test sequences; four blocks of these stand behind each other for the shifts, and
 #: a model that takes fewer steps gets shorter ones.

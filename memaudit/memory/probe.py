@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from memaudit import registry
-from memaudit.contracts import NO_TOOLS, AbstractProbe, AbstractQuery, AbstractTokenQuery, Tools
 from memaudit.errors import MemauditError
+from memaudit.interfaces import NO_TOOLS, AbstractProbe, AbstractQuery, AbstractTokenQuery, Tools
 from memaudit.memory.result import Assumption, AssumptionsResult, MemoryResult
 
 if TYPE_CHECKING:
-    from memaudit.contracts import AbstractSubject, Setting
+    from memaudit.interfaces import AbstractSubject, Setting
 
     AnyQuery = AbstractQuery | AbstractTokenQuery
 

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
-from memaudit.contracts import AbstractQuery, AbstractTokenQuery, TokenReadings
 from memaudit.errors import ArgumentError, clean
+from memaudit.interfaces import AbstractQuery, AbstractTokenQuery, TokenReadings
 from memaudit.memory.curve import Status
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from memaudit.contracts import AbstractSubject, Circumstances, Setting
+    from memaudit.interfaces import AbstractSubject, Circumstances, Setting
 
 # On vectors
 

@@ -13,7 +13,7 @@ from memaudit.memory.curve import SIGNAL_OVER_FLOOR, Curve, Decay, Status
 from memaudit.memory.verdict import LOUDER, judged, noise_floor
 
 if TYPE_CHECKING:
-    from memaudit.contracts import AbstractQuery, AbstractTokenQuery, Setting, TokenReadings
+    from memaudit.interfaces import AbstractQuery, AbstractTokenQuery, Setting, TokenReadings
 
 #: Probes within this factor of the supremum count as attaining it; the one of least floor counts.
 TIE = 1 - 1e-6

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from memaudit import registry
-from memaudit.catalog import DEFAULT_QUERIES
 from memaudit.errors import MemauditError
 from memaudit.memory.curve import (
     CONSTANT,
@@ -18,6 +17,7 @@ from memaudit.memory.curve import (
     blind_to_constants,
 )
 from memaudit.memory.curve import shut_by_silence as silenced
+from memaudit.registry import DEFAULT_QUERIES
 from memaudit.report import Finding
 from memaudit.rules import rule
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from memaudit import registry
-from memaudit.contracts import AbstractQuery, AbstractTokenQuery, Circumstances
 from memaudit.devices import shortage
 from memaudit.errors import ArgumentError, MemauditError
+from memaudit.interfaces import AbstractQuery, AbstractTokenQuery, Circumstances
 from memaudit.memory.curve import Curve
 from memaudit.memory.readings import Readings, token_curve, unmeasured
 from memaudit.memory.result import AssumptionsResult, Facts, MemoryResult
@@ -21,7 +21,7 @@ from memaudit.texts import read_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from memaudit.contracts import AbstractSubject, Setting
+    from memaudit.interfaces import AbstractSubject, Setting
 
     Tick = Callable[[int, int], None]
 
@@ -404,7 +404,7 @@ class Passes:
             self._advance(sequences.shape[0] * length // (len(found[0].hidden) + 1))
 
         if found[0].hidden:
-            read(self.subject.listen(sequences, lambda name, hidden: read(hidden, name)))
+            read(self.subject.respond_with_hook(sequences, lambda name, hidden: read(hidden, name)))
         else:
             read(self.subject.respond(sequences))
 

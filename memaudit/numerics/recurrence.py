@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from memaudit.dynamics import AbstractDynamics
+    from memaudit.interfaces import AbstractDynamics
 
 #: Even a state that stands still is watched for so long: it may be a saddle that it leaves late.
 FEWEST_STEPS = 512

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from memaudit.contracts import NO_TOOLS, AbstractProbe, Tools
 from memaudit.errors import ArgumentError, clean, nearest
+from memaudit.interfaces import NO_TOOLS, AbstractProbe, Tools
 from memaudit.precision.result import Precision as Record
 from memaudit.stability.result import BALLS, NORMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from memaudit.contracts import AbstractSubject, Setting
+    from memaudit.interfaces import AbstractSubject, Setting
 
 WEIGHTS = ("recurrent", "all")
 

@@ -24,12 +24,7 @@ from memaudit.stability.result import BALLS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from memaudit.contracts import (
-        AbstractPerturbable,
-        AbstractSubject,
-        Setting,
-        Tools,
-    )
+    from memaudit.interfaces import AbstractPerturbable, AbstractSubject, Setting, Tools
     from memaudit.memory.result import Curve
 
 

@@ -22,7 +22,7 @@ from memaudit.numerics.signals import seeded
 from memaudit.recall.result import Decoding, lags_above
 
 if TYPE_CHECKING:
-    from memaudit.contracts import AbstractDynamics, AbstractSubject, Setting
+    from memaudit.interfaces import AbstractDynamics, AbstractSubject, Setting
 
 #: Takes a state (B,T,n) by its name.
 Receive = Callable[[str, Tensor], None]
@@ -266,7 +266,7 @@ def _layered(subject: AbstractSubject) -> StateReader:
         sizes[name] = states.shape[-1]
 
     def run(inputs: Tensor, receive: Receive) -> None:
-        subject.listen(inputs.to(subject.device, subject.dtype), receive)
+        subject.respond_with_hook(inputs.to(subject.device, subject.dtype), receive)
 
     run(torch.zeros(1, 2, subject.input_size or 1, dtype=torch.float64), note)
     known = {n: sizes[n] for n in subject.layers() if n in sizes}

@@ -30,7 +30,7 @@ from memaudit.recall.result import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from memaudit.contracts import AbstractLinearPart, AbstractSubject, Setting
+    from memaudit.interfaces import AbstractLinearPart, AbstractSubject, Setting
 
 #: Numbers in all past inputs' rows, and channels of a bank that are looked at.
 BUDGET, CHANNELS = 2**22, 16

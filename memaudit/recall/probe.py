@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from memaudit import registry
-from memaudit.contracts import NO_TOOLS, AbstractProbe, Tools
 from memaudit.errors import ArgumentError, clean, nearest
+from memaudit.interfaces import NO_TOOLS, AbstractProbe, Tools
 from memaudit.recall.result import Recall as Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from memaudit.contracts import AbstractSubject, Setting
+    from memaudit.interfaces import AbstractSubject, Setting
     from memaudit.recall.result import Decoding, LinearRecall
 
 #: Lags below which a model is too short, and beyond which nothing is measured.

@@ -13,15 +13,14 @@ from torch import Tensor, nn
 from memaudit import registry
 from memaudit.errors import ArgumentError, MemauditError, clean, nearest
 from memaudit.gradient.decay import find_decay_weight
+from memaudit.interfaces import DenseDecay, DiagonalDecay, NoDecay, Role
 from memaudit.numerics.signals import seeded
-from memaudit.perturbable import Role
-from memaudit.stored_decay import DenseDecay, DiagonalDecay, NoDecay
 from memaudit.subjects.copies import MODES, ROLES, Copies, layer_name, mode_sources, roles_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from memaudit.stored_decay import StoredDecay
+    from memaudit.interfaces import StoredDecay
     from memaudit.subjects.copies import ModeSource
 
 

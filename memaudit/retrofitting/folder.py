@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from memaudit.audit import open_source
 from memaudit.errors import ArgumentError, SourceError, clean
+from memaudit.interfaces import DenseDecay, NoDecay
 from memaudit.loading.files import plain_name
 from memaudit.loading.saving import (
     RAW_NAME,
@@ -28,7 +30,6 @@ from memaudit.loading.saving import (
     write_safetensors,
     write_weights,
 )
-from memaudit.opening import open_source
 from memaudit.retrofitting.finding import find_decays
 from memaudit.retrofitting.model import modules_of, owner_paths, require_plain, retrofit
 from memaudit.retrofitting.record import (
@@ -44,17 +45,14 @@ from memaudit.retrofitting.record import (
 )
 from memaudit.retrofitting.record import read_raw as load_raw
 from memaudit.retrofitting.weights import DenseWeight, swap, weight_of
-from memaudit.stored_decay import DenseDecay, NoDecay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from memaudit.contracts import AbstractSubject
+    from memaudit.interfaces import AbstractReparam, AbstractSubject, DiagonalDecay
     from memaudit.loading.checkpoint import Checkpoint
-    from memaudit.reparam import AbstractReparam
     from memaudit.retrofitting.record import RawEntry
     from memaudit.retrofitting.result import Retrofit
-    from memaudit.stored_decay import DiagonalDecay
 
 
 __all__ = ["fold_folder", "load_raw", "retrofit_source", "save_retrofit"]

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from memaudit.contracts import AbstractPerturbable, AbstractSubject, Setting
+from memaudit.audit import load
 from memaudit.errors import ArgumentError, MemauditError, SourceError, clean
+from memaudit.interfaces import AbstractPerturbable, AbstractSubject, Setting, plain_name
 from memaudit.numerics.signals import seeded
-from memaudit.opening import load
-from memaudit.perturbable import plain_name
 from memaudit.retrofitting.finding import choose, find_decays
 from memaudit.retrofitting.planning import Order, Plan, check_order, make_plan
 from memaudit.retrofitting.result import RefusedLayer, Retrofit, RetrofittedLayer
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from memaudit.reparam import AbstractReparam
+    from memaudit.interfaces import AbstractReparam
     from memaudit.retrofitting.weights import RetrofittedWeight
     from memaudit.stability.radius import Trial
     from memaudit.stability.result import Radius
@@ -84,7 +83,7 @@ def retrofit(
                 cell=plan.decay.cell,
                 weight=name,
                 old=plan.old,
-                new=weight.told,
+                new=weight.form_name,
                 time=plan.form.time,
                 modes=plan.modes,
                 constants=weight.constants(),
@@ -403,7 +402,7 @@ class _Only(AbstractPerturbable):
     def respond(self, inputs: torch.Tensor, moved: Mapping[str, torch.Tensor]) -> torch.Tensor:
         return self.copies.respond(inputs, moved)
 
-    def respond_fan(
+    def respond_scaled(
         self, inputs: torch.Tensor, directions: Mapping[str, torch.Tensor], sizes: torch.Tensor
     ) -> torch.Tensor:
-        return self.copies.respond_fan(inputs, directions, sizes)
+        return self.copies.respond_scaled(inputs, directions, sizes)

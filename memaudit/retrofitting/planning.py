@@ -11,7 +11,7 @@ from torch import Tensor
 
 from memaudit import registry
 from memaudit.errors import ArgumentError, clean
-from memaudit.reparam import AbstractReparam
+from memaudit.interfaces import AbstractReparam, DenseDecay, DiagonalDecay
 from memaudit.reparams import Stepped
 from memaudit.retrofitting.result import RefusedLayer
 from memaudit.retrofitting.weights import (
@@ -22,10 +22,9 @@ from memaudit.retrofitting.weights import (
     reached,
     with_numbers,
 )
-from memaudit.stored_decay import DenseDecay, DiagonalDecay
 
 if TYPE_CHECKING:
-    from memaudit.stored_decay import StoredDecay
+    from memaudit.interfaces import StoredDecay
 
 
 _SHOWN = 3

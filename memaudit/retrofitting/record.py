@@ -12,6 +12,7 @@ from torch import Tensor
 
 from memaudit import registry
 from memaudit.errors import ArgumentError, SourceError, clean
+from memaudit.interfaces import PARTS, TIMES, AbstractReparam
 from memaudit.loading.access import ACCESS
 from memaudit.loading.saving import (
     RAW_NAME,
@@ -21,11 +22,9 @@ from memaudit.loading.saving import (
     read_record,
     write_retrofit_files,
 )
-from memaudit.reparam import TIMES, AbstractReparam
 from memaudit.reparams import Stepped
 from memaudit.retrofitting.result import RefusedLayer
 from memaudit.retrofitting.weights import BEHIND, DenseWeight, retrofitted_weights, weight_of
-from memaudit.stored_decay import PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -40,7 +40,7 @@ class MemauditCallback(MonitoringCallback, TrainerCallback):
     distance to the boundary are logged, every `horizon_every` steps a quick memory horizon; None
     switches it off. Drift is warned of once. `stop_on` takes conditions such as "margin<1e-5",
     "gradient_over_weight>1e4", "horizon<32", "nonfinite" and "drift"; `stopped` tells which one
-    ended the run. `audible` makes of the model what memaudit can scan.
+    ended the run. `source_of` makes of the model what memaudit can scan.
     """
 
     _trainer: Any = None

@@ -16,16 +16,16 @@ from torch import nn
 
 from memaudit.audit import scan
 from memaudit.errors import ArgumentError, MemauditError, SourceError, clean, nearest
+from memaudit.interfaces import DiagonalDecay, NoDecay
 from memaudit.memory.result import Status
 from memaudit.retrofitting.finding import find_decays
 from memaudit.retrofitting.model import nothing_recurrent
 from memaudit.retrofitting.weights import BEHIND, numbers_of, weight_of
-from memaudit.stored_decay import DiagonalDecay, NoDecay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from memaudit.stored_decay import DenseDecay
+    from memaudit.interfaces import DenseDecay
 
 
 #: Weights that transformers does not decay either: biases, and the scales of norms.
@@ -335,14 +335,14 @@ TELLING = (Status.OK, Status.TOO_FEW_LAGS)
 
 
 def quick_horizon(
-    model: nn.Module, *, window: int, audible: Callable[[nn.Module], Any] | None = None
+    model: nn.Module, *, window: int, source_of: Callable[[nn.Module], Any] | None = None
 ) -> float:
     """The horizon of the model as it is, in steps; infinite beyond the window.
 
-    `audible` makes of the model what memaudit can scan, where that is not the model itself.
+    `source_of` makes of the model what memaudit can scan, where that is not the model itself.
     """
     with _undisturbed(model):
-        source = model if audible is None else audible(model)
+        source = model if source_of is None else source_of(model)
         report = scan(source, horizon=window, queries=[QUERY], probes=[], level="quick")
     curve = report.memory.get(QUERY)
     if curve is not None and curve.status is Status.BELOW_FLOOR:
@@ -380,7 +380,7 @@ class MonitorOptions:
     """How often what is measured, and when a run is stopped.
 
     `every` steps the weights are read, None leaves that to the trainer. The horizon takes a scan
-    of `window` lags every `horizon_every` steps; None switches it off. `audible` makes of the
+    of `window` lags every `horizon_every` steps; None switches it off. `source_of` makes of the
     model what memaudit can scan, where that is not the model itself.
     """
 
@@ -388,7 +388,7 @@ class MonitorOptions:
     horizon_every: int | None = 500
     window: int = WINDOW
     stop_on: Sequence[str] | str = (NONFINITE,)
-    audible: Callable[[nn.Module], Any] | None = None
+    source_of: Callable[[nn.Module], Any] | None = None
 
     def __post_init__(self) -> None:
         for name in ("every", "horizon_every", "window"):
@@ -458,8 +458,8 @@ class Monitor:
         if self._no_horizon:
             return None
         try:
-            window, audible = self._options.window, self._options.audible
-            return quick_horizon(self._model, window=window, audible=audible)
+            window, source_of = self._options.window, self._options.source_of
+            return quick_horizon(self._model, window=window, source_of=source_of)
         except MemauditError as error:
             self._no_horizon = True
             warnings.warn(
@@ -491,10 +491,10 @@ class MonitoringCallback:
         horizon_every: int | None = 500,
         window: int = WINDOW,
         stop_on: Sequence[str] | str = (NONFINITE,),
-        audible: Callable[[nn.Module], Any] | None = None,
+        source_of: Callable[[nn.Module], Any] | None = None,
     ) -> None:
         super().__init__()
-        self._options = MonitorOptions(every, horizon_every, window, stop_on, audible)
+        self._options = MonitorOptions(every, horizon_every, window, stop_on, source_of)
         self._monitor: Monitor | None = None
         self.stopped = ""
 

@@ -13,19 +13,18 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from memaudit.errors import SourceError
+from memaudit.interfaces import DiagonalDecay
 from memaudit.numerics.reparameterization import raw_domain
-from memaudit.stored_decay import DiagonalDecay
 
 if TYPE_CHECKING:
-    from memaudit.reparam import AbstractReparam
-    from memaudit.stored_decay import DenseDecay
+    from memaudit.interfaces import AbstractReparam, DenseDecay
 
 
 class RetrofittedWeight(nn.Module, ABC):
     """A parametrization in torch's sense: from raw weights to the stored one.
 
     As long as no raw weight has moved, the stored weight is given back bit by bit; where some
-    have, it is what the form makes of them. `told` names the form with its constants.
+    have, it is what the form makes of them. `form_name` names the form with its constants.
     """
 
     anchor: Tensor
@@ -36,7 +35,7 @@ class RetrofittedWeight(nn.Module, ABC):
         self.register_buffer("anchor", stored.detach().clone())
 
     @property
-    def told(self) -> str:
+    def form_name(self) -> str:
         """The form with its constants, such as `best (a=0.125, b=0.0625)`."""
         constants = ", ".join(f"{name}={value:.6g}" for name, value in self.constants().items())
         return f"{self.inner.name} ({constants})" if constants else self.inner.name
@@ -423,7 +422,7 @@ def _load_plain(owner: nn.Module, incompatible: Any) -> None:
         if not weight.reaches(given):
             raise SourceError(
                 "E_WEIGHTS",
-                f"the weight {name} that is loaded has modes that {weight.told} does not reach",
+                f"the loaded weight {name} has modes that {weight.form_name} does not reach",
                 hint="memaudit.fold(model) first, load, and retrofit again",
                 stage="retrofit",
             )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from memaudit.contracts import AbstractDynamics, AbstractSubject, StateBlock
+    from memaudit.interfaces import AbstractDynamics, AbstractSubject, StateBlock
     from memaudit.modes import SpectrumPoint
 
     Tick = Callable[[int, int], None]

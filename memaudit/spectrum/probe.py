@@ -7,8 +7,8 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from memaudit.contracts import NO_TOOLS, AbstractProbe, Tools
 from memaudit.errors import ArgumentError, clean
+from memaudit.interfaces import NO_TOOLS, AbstractProbe, Tools
 from memaudit.modes import NOT_SETTLED, LayerSpectrum
 from memaudit.spectrum.result import Prediction, SpectrumResult
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from memaudit.contracts import AbstractDynamics, AbstractSubject, Setting
+    from memaudit.interfaces import AbstractDynamics, AbstractSubject, Setting
     from memaudit.memory.result import MemoryResult
     from memaudit.report import Recurrence
 

@@ -17,7 +17,7 @@ from memaudit.stability.result import BALLS, NORMS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memaudit.contracts import AbstractSubject, Setting
+    from memaudit.interfaces import AbstractSubject, Setting
 
 
 def size(delta: torch.Tensor, form: str, ball: str) -> torch.Tensor:

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from memaudit.contracts import NO_TOOLS, AbstractProbe, Tools
 from memaudit.errors import ArgumentError, clean, nearest
+from memaudit.interfaces import NO_TOOLS, AbstractProbe, Tools
 from memaudit.stability.result import BALLS, NORMS
 from memaudit.stability.result import Stability as Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from memaudit.contracts import AbstractSubject, Setting
+    from memaudit.interfaces import AbstractSubject, Setting
     from memaudit.stability.radius import Effort, Trial
 
 UNKNOWN = (

@@ -20,7 +20,7 @@ from memaudit.subjects.copies import real_copies
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from memaudit.contracts import AbstractPerturbable, AbstractSubject, Setting
+    from memaudit.interfaces import AbstractPerturbable, AbstractSubject, Setting
 
     Target = Callable[[torch.Tensor], torch.Tensor]
 
@@ -53,7 +53,7 @@ class Trial:
         self, directions: Mapping[str, torch.Tensor], sizes: torch.Tensor
     ) -> torch.Tensor:
         """E (S,K) of every direction at every size."""
-        answers = self.copies.respond_fan(self.inputs, directions, sizes)
+        answers = self.copies.respond_scaled(self.inputs, directions, sizes)
         return error_norms(answers, self.reference, self.norm, pooled=self.pooled)
 
     def largest_mode(self, moved: Mapping[str, torch.Tensor]) -> torch.Tensor:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Self
 
-    from memaudit.perturbable import Role
+    from memaudit.interfaces import Role
 
     Moves = dict[str, torch.Tensor]
 

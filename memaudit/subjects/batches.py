@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memaudit import registry
-from memaudit.contracts import AbstractSubject
 from memaudit.devices import release_memory, shortage
 from memaudit.errors import MachineError, SourceError
 from memaudit.faults import step
+from memaudit.interfaces import AbstractSubject
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,12 +47,12 @@ class BatchedSubject(AbstractSubject):
             raise AttributeError(name)
         return getattr(self.subject, name)
 
-    def listen(
-        self, inputs: torch.Tensor, hear: Callable[[str, torch.Tensor], None]
+    def respond_with_hook(
+        self, inputs: torch.Tensor, hook: Callable[[str, torch.Tensor], None]
     ) -> torch.Tensor:
         """The subject's answer in one piece; a MemoryError goes up to whoever chose the rows."""
         with shortage():
-            return self._answer(inputs, hear)
+            return self._answer(inputs, hook)
 
     def respond(self, inputs: torch.Tensor) -> torch.Tensor:
         """The subject's answer, in pieces where it does not fit as a whole."""
@@ -100,12 +100,14 @@ class BatchedSubject(AbstractSubject):
         return f"memory ran short: at most {self.room} steps of all sequences went into one pass"
 
     def _answer(
-        self, inputs: torch.Tensor, hear: Callable[[str, torch.Tensor], None] | None = None
+        self, inputs: torch.Tensor, hook: Callable[[str, torch.Tensor], None] | None = None
     ) -> torch.Tensor:
         step("measure.pass")
         adapter, inner = self.identity.adapter, self.subject
         with registry.calling("adapters", adapter, "failed to answer"), shortage():
-            answer = inner.respond(inputs) if hear is None else inner.listen(inputs, hear)
+            answer = (
+                inner.respond(inputs) if hook is None else inner.respond_with_hook(inputs, hook)
+            )
         check_answer(answer, inputs, pooled=self.pooled)
         return answer
 

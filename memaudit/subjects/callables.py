@@ -13,9 +13,9 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from memaudit.contracts import AbstractDynamics, AbstractPerturbable, AbstractSubject, StateBlock
 from memaudit.devices import resolve_dtype
 from memaudit.errors import ArgumentError, SourceError, clean
+from memaudit.interfaces import AbstractDynamics, AbstractPerturbable, AbstractSubject, StateBlock
 from memaudit.loading.filling import digest_tensors
 from memaudit.modes import LayerSpectrum as Spectrum
 from memaudit.modes import spectrum
@@ -198,7 +198,7 @@ def _check_shape(answer: torch.Tensor, inputs: torch.Tensor, *, pooled: bool) ->
 
 def _parameterization(part: nn.Module) -> str:
     """The form of a retrofitted weight of the part, else what the part says itself."""
-    forms = (getattr(inner, "told", None) for inner in part.modules())
+    forms = (getattr(inner, "form_name", None) for inner in part.modules())
     found = next((text for text in forms if isinstance(text, str)), None)
     return found or str(getattr(part, "parameterization", "direct"))
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from memaudit.errors import ArgumentError, SourceError, clean
-from memaudit.perturbable import FORMS, GROUPS, AbstractPerturbable, Role, plain_name
+from memaudit.interfaces import FORMS, GROUPS, AbstractPerturbable, Role, plain_name
 
 #: How copies are evaluated: all in one batch, or each by itself.
 TOGETHER, APART = "vmap", "one after the other"
@@ -284,13 +284,13 @@ class _RealCopies(AbstractPerturbable):
     def respond(self, inputs: torch.Tensor, moved: Mapping[str, torch.Tensor]) -> torch.Tensor:
         return self._copies.respond(inputs, self._stored(moved))
 
-    def respond_fan(
+    def respond_scaled(
         self,
         inputs: torch.Tensor,
         directions: Mapping[str, torch.Tensor],
         sizes: torch.Tensor,
     ) -> torch.Tensor:
-        return self._copies.respond_fan(inputs, self._stored(directions), sizes)
+        return self._copies.respond_scaled(inputs, self._stored(directions), sizes)
 
     def modes(self, moved: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         return self._copies.modes(self._stored(moved))

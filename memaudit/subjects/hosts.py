@@ -5,15 +5,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
-from memaudit.contracts import AbstractSubject
 from memaudit.errors import SourceError, listed
+from memaudit.interfaces import AbstractSubject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from torch import Tensor, nn
 
-    from memaudit.contracts import AbstractPerturbable
+    from memaudit.interfaces import AbstractPerturbable
     from memaudit.report import Identity
 
 Part = TypeVar("Part", bound=AbstractSubject)

@@ -17,19 +17,23 @@ from torch import nn
 from memaudit import registry
 from memaudit.audit import load, scan
 from memaudit.closed_form.kernels import answer_of, size_of, tolerance_of
-from memaudit.contracts import (
+from memaudit.errors import MemauditError
+from memaudit.interfaces import (
+    TIMES,
     AbstractAdapter,
+    AbstractKernelTarget,
     AbstractLinearPart,
     AbstractProbe,
     AbstractQuery,
+    AbstractReparam,
     AbstractReportFormat,
     AbstractSubject,
+    AbstractTarget,
     AbstractTokenQuery,
     Claim,
     Request,
     Setting,
 )
-from memaudit.errors import MemauditError
 from memaudit.loading.access import Access
 from memaudit.loading.filling import digest_tensors
 from memaudit.loading.source import Source, parse_source
@@ -39,11 +43,9 @@ from memaudit.numerics.signals import lag_grid, seeded
 from memaudit.options import OPTIONS
 from memaudit.recall.linear import numbers_of
 from memaudit.records import plain
-from memaudit.reparam import TIMES, AbstractReparam
 from memaudit.report import SEVERITIES, Finding, Identity, Recurrence, Report, Result
 from memaudit.rules import Rule
 from memaudit.subjects.callables import wrap
-from memaudit.target import AbstractKernelTarget, AbstractTarget
 from memaudit.testing.samples import (
     HORIZON,
     filtered,

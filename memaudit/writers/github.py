@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from memaudit.contracts import AbstractReportFormat
 from memaudit.errors import clean
+from memaudit.interfaces import AbstractReportFormat
 from memaudit.report import PARTIAL, SEVERITIES
 from memaudit.writers.terminal import verdict_line
 

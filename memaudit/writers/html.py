@@ -20,8 +20,8 @@ import numpy as np
 from jinja2 import Environment
 from markupsafe import Markup
 
-from memaudit.contracts import AbstractReportFormat
 from memaudit.errors import clean
+from memaudit.interfaces import AbstractReportFormat
 from memaudit.report import SEVERITIES
 from memaudit.sections import Axis, Band, Line, Points
 from memaudit.writers.scales import (
@@ -535,7 +535,7 @@ def _scatter(
     for k in kept.tolist():
         point = [_digits(float(x[k])), _digits(float(y[k]))]
         text = clean(labels[k], limit=40) if k < len(labels) else ""
-        points.append({"value": point, "name": text, "told": f"{name}: {text}"} if text else point)
+        points.append({"value": point, "name": text, "tip": f"{name}: {text}"} if text else point)
     made: dict[str, Any] = {"type": "scatter", "name": name, "id": f"points {name}", "data": points}
     made |= {"symbolSize": 8 if len(points) <= 200 else 5, "color": hue, "z": 3}
     made["itemStyle"] = {"color": hue, "opacity": 0.75}

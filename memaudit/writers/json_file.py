@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from memaudit.contracts import AbstractReportFormat
+from memaudit.interfaces import AbstractReportFormat
 from memaudit.report_files import dumps
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 from xml.etree import ElementTree
 
-from memaudit.contracts import AbstractReportFormat
 from memaudit.errors import clean
+from memaudit.interfaces import AbstractReportFormat
 from memaudit.report import PARTIAL
 from memaudit.rules import all_rules, unmet
 from memaudit.writers.terminal import verdict_line

@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from memaudit.contracts import AbstractReportFormat
 from memaudit.errors import clean
+from memaudit.interfaces import AbstractReportFormat
 from memaudit.records import plain
 from memaudit.report import SCHEMA
 from memaudit.report_files import dumps

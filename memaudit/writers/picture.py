@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import TYPE_CHECKING, ClassVar
 
-from memaudit.contracts import AbstractReportFormat
 from memaudit.errors import clean
 from memaudit.extras import needs
+from memaudit.interfaces import AbstractReportFormat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,8 +14,8 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from memaudit.contracts import AbstractReportFormat
 from memaudit.errors import clean
+from memaudit.interfaces import AbstractReportFormat
 from memaudit.report import SEVERITIES, Report
 from memaudit.sections import Beyond
 from memaudit.writers.scales import is_empty

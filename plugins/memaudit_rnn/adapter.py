@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import torch
 from torch import Tensor, nn
 
-from memaudit.contracts import AbstractAdapter, AbstractSubject, Claim, Request
 from memaudit.errors import ArgumentError, MemauditError, SourceError, clean, listed, nearest
+from memaudit.interfaces import AbstractAdapter, AbstractSubject, Claim, Request
 from memaudit.loading.filling import digest_tensors, require_finite
 from memaudit.report import Identity
 from memaudit_rnn.network import (
@@ -46,7 +46,7 @@ from memaudit_rnn.subject import RnnHost, RnnSubject
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from memaudit.contracts import StoredDecay
+    from memaudit.interfaces import StoredDecay
     from memaudit.loading.checkpoint import Checkpoint
     from memaudit.loading.source import Source
 

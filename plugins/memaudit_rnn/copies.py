@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import torch
 
-from memaudit.contracts import AbstractPerturbable, Role
 from memaudit.errors import ArgumentError, clean, nearest
+from memaudit.interfaces import AbstractPerturbable, Role, plain_name
 from memaudit.numerics.chunking import chunk_length, shares, side_by_side, spans
-from memaudit.perturbable import plain_name
 from memaudit.subjects.copies import Copies
 from memaudit_rnn.network import (
     CellWeights,
@@ -461,7 +460,7 @@ class RnnEnsemble(AbstractPerturbable):
             side_by_side(work, shares(copies, on_processor=some.device.type == "cpu"))
             return torch.cat([blocks[start] for start in sorted(blocks)])
 
-    def respond_fan(
+    def respond_scaled(
         self, inputs: Tensor, directions: Mapping[str, Tensor], sizes: Tensor
     ) -> Tensor:
         """The answers (S,K,B,T,M), or (S,K,B,M), of K directions at S sizes; no gradients."""
@@ -470,7 +469,7 @@ class RnnEnsemble(AbstractPerturbable):
         exact = some.dtype in (torch.float32, torch.float64)
         # One size shares no products, and half precision rounds every moved weight, to be seen.
         if len(sizes) < 2 or not directions or not exact or self._network.stack.proj_size:
-            return super().respond_fan(inputs, directions, sizes)
+            return super().respond_scaled(inputs, directions, sizes)
         x = inputs.to(some.device, some.dtype).transpose(0, 1)[None, :, None]
         runner = DirectionsRun(self._network, self.weights, sizes.to(some).reshape(-1, 1, 1))
         found = runner.room(x, count)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from memaudit.interfaces import plain_name
 from memaudit.loading.filling import fill
-from memaudit.perturbable import plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -241,7 +241,7 @@ def retrofitted_forms(layer: nn.Module) -> dict[str, str]:
     if not parametrize.is_parametrized(layer):
         return {}
     made: Any = layer.parametrizations
-    forms = {name: getattr(made[name][0], "told", None) for name in made}
+    forms = {name: getattr(made[name][0], "form_name", None) for name in made}
     return {name: str(form) for name, form in forms.items() if form is not None}
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from memaudit.contracts import DenseDecay, NoDecay
 from memaudit.errors import clean
+from memaudit.interfaces import DenseDecay, NoDecay
 from memaudit_rnn.network import (
     RecurrentNetwork,
     recurrent_layers,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from memaudit.contracts import StoredDecay
+    from memaudit.interfaces import StoredDecay
     from memaudit_rnn.network import CellWeights
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from memaudit.contracts import AbstractDynamics, AbstractSubject, StateBlock
+from memaudit.interfaces import AbstractDynamics, AbstractSubject, StateBlock
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.subjects.hosts import AbstractHost
 from memaudit_rnn.copies import RawEnsemble, RnnEnsemble

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from memaudit.contracts import AbstractAdapter, AbstractSubject, Claim, Request
 from memaudit.errors import MemauditError, SourceError, clean, listed
+from memaudit.interfaces import AbstractAdapter, AbstractSubject, Claim, Request
 from memaudit.loading.filling import digest_tensors
 from memaudit_ssm.core import Core
 from memaudit_ssm.scans import FAMILY, find_scans, is_language_model, open_scans
@@ -20,7 +20,7 @@ from memaudit_ssm.subject import open_family, open_layer, recognise, stored_deca
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from memaudit.contracts import StoredDecay
+    from memaudit.interfaces import StoredDecay
     from memaudit.loading.source import Source
 
 #: Below the zoos that know how to run the whole model.

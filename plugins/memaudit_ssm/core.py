@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from memaudit.contracts import AbstractReparam
+from memaudit.interfaces import AbstractReparam
 from memaudit.numerics.linear import System
 
 #: By so much of it a number may miss the end of a range: single precision rounds more finely.
@@ -94,7 +94,7 @@ def retrofit_form(owner: nn.Module, name: str) -> str | None:
     """The form into which a retrofit has put a weight; None for a weight without one."""
     if not parametrize.is_parametrized(owner, name):
         return None
-    form = getattr(owner.parametrizations[name][0], "told", None)  # type: ignore[index]
+    form = getattr(owner.parametrizations[name][0], "form_name", None)  # type: ignore[index]
     return None if form is None else str(form)
 
 

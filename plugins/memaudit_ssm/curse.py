@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from memaudit.contracts import AbstractReparam
 from memaudit.errors import ArgumentError, clean
+from memaudit.interfaces import AbstractReparam
 from memaudit.numerics.linear import Bank, Dense, System, eigenvalues_of
 from memaudit.reparams import Relu, Softplus
 from memaudit_ssm.core import Core, Stored, class_name

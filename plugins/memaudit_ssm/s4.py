@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from memaudit.contracts import AbstractReparam
 from memaudit.errors import SourceError, clean
+from memaudit.interfaces import AbstractReparam
 from memaudit.numerics.linear import (
     DISCRETIZATIONS,
     Bank,

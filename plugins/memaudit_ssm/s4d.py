@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from memaudit.contracts import AbstractReparam
+from memaudit.interfaces import AbstractReparam
 from memaudit.numerics.linear import Bank, System, discretize
 from memaudit.reparams import Best, Direct, Exp, Softplus
 from memaudit_ssm.core import ROUNDING, Core, Stored, complex_of, draw_log_steps

@@ -44,7 +44,7 @@ LARGEST_RATE = -1e-4
 class AbstractS5(Core):
     """x' = Λ x + B u in continuous time, y = Re(C x) + D u; held over steps of exp(log_step).
 
-    Two directions share Λ and B; C has P columns for each, and both directions hear the present
+    Two directions share Λ and B; C has P columns for each, and both directions see the present
     step. `conj_sym` doubles the real part, for one of each conjugate pair is stored; `clip_eigs`
     keeps Re Λ <= -1e-4; `degree` is the power of every entry of B in discrete time.
     """

@@ -13,14 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from memaudit.contracts import AbstractPerturbable, AbstractSubject, Role
 from memaudit.errors import ArgumentError, SourceError, clean, listed
+from memaudit.interfaces import AbstractPerturbable, AbstractSubject, Role, plain_name
 from memaudit.loading.filling import fill, require_finite
 from memaudit.modes import LayerSpectrum as Spectrum
 from memaudit.modes import point, spectrum
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.numerics.scans import selective_scan
-from memaudit.perturbable import plain_name
 from memaudit.reparams import Exp
 from memaudit.report import Identity, Recurrence
 from memaudit.subjects.copies import Copies, ModeSource

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
-from memaudit.contracts import (
+from memaudit.errors import ArgumentError, SourceError, clean, listed
+from memaudit.interfaces import (
     AbstractLinearPart,
     AbstractPerturbable,
     AbstractSubject,
@@ -22,14 +23,13 @@ from memaudit.contracts import (
     Request,
     Role,
     StoredDecay,
+    plain_name,
 )
-from memaudit.errors import ArgumentError, SourceError, clean, listed
 from memaudit.loading.filling import digest_tensors, fill, require_finite
 from memaudit.modes import LayerSpectrum as Spectrum
 from memaudit.modes import spectrum
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.numerics.linear import System
-from memaudit.perturbable import plain_name
 from memaudit.report import Identity, Recurrence
 from memaudit.subjects.copies import Copies, ModeSource
 from memaudit.subjects.hosts import AbstractHost
@@ -309,8 +309,8 @@ class NetSubject(RecurrentSubject):
     def layers(self) -> tuple[str, ...]:
         return tuple(self._cores)
 
-    def listen(self, inputs: Tensor, hear: Callable[[str, Tensor], None]) -> Tensor:
-        return self._answer(inputs, hear)
+    def respond_with_hook(self, inputs: Tensor, hook: Callable[[str, Tensor], None]) -> Tensor:
+        return self._answer(inputs, hook)
 
     def natural_inputs(self, count: int, generator: torch.Generator) -> Tensor | None:
         """Embeddings of distinct tokens, for a model that takes tokens."""

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from memaudit.contracts import AbstractAdapter, AbstractSubject, Claim, Request
 from memaudit.errors import ArgumentError, MemauditError, SourceError, clean, nearest
+from memaudit.interfaces import AbstractAdapter, AbstractSubject, Claim, Request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from memaudit.contracts import Request
+    from memaudit.interfaces import Request
     from memaudit.loading.checkpoint import Checkpoint
     from memaudit_timm.adapter import Settings
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from memaudit.contracts import AbstractPerturbable, AbstractSubject, Role
 from memaudit.errors import ArgumentError, SourceError, clean, listed
+from memaudit.interfaces import AbstractPerturbable, AbstractSubject, Role
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.numerics.wide_floats import really_float64
 from memaudit.subjects.copies import Copies
@@ -304,9 +304,9 @@ class PatchSubject(AbstractSubject):
     def layers(self) -> tuple[str, ...]:
         return tuple(self.patches.blocks)
 
-    def listen(self, inputs: Tensor, hear: OnLayer) -> Tensor:
+    def respond_with_hook(self, inputs: Tensor, hook: OnLayer) -> Tensor:
         with torch.no_grad():
-            return self.patches.run(self._checked(inputs), hear)
+            return self.patches.run(self._checked(inputs), hook)
 
     def perturbable(self) -> AbstractPerturbable:
         """The blocks with their weights as an argument: none of them is recurrent."""

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from memaudit.contracts import AbstractPerturbable, AbstractSubject
 from memaudit.errors import ArgumentError, clean, nearest
+from memaudit.interfaces import AbstractPerturbable, AbstractSubject, plain_name
 from memaudit.numerics.inputs import checked_inputs
-from memaudit.perturbable import plain_name
 from memaudit.report import Recurrence
 from memaudit.subjects.copies import Copies, roles_of
 from memaudit.subjects.hosts import AbstractHost

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from memaudit.contracts import AbstractAdapter, AbstractSubject, Claim, Request
 from memaudit.errors import ArgumentError, MemauditError, SourceError, clean, listed, nearest
+from memaudit.interfaces import AbstractAdapter, AbstractSubject, Claim, Request
 from memaudit_transformers.library import is_model, known_types, uncompiled
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from memaudit.contracts import StoredDecay
+    from memaudit.interfaces import StoredDecay
     from memaudit.loading.source import Source
 
 OPTIONS: Final[dict[str, str]] = {

@@ -15,10 +15,9 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, softplus
 from torch.nn.utils import parametrize
 
-from memaudit.contracts import DiagonalDecay, NoDecay
 from memaudit.errors import clean
+from memaudit.interfaces import DiagonalDecay, NoDecay, plain_name
 from memaudit.modes import point, spectrum
-from memaudit.perturbable import plain_name
 from memaudit.reparams import Exp, Softplus
 from memaudit.report import Recurrence
 from memaudit.spectrum.jacobian import Exponent, exponent_of
@@ -36,7 +35,7 @@ from memaudit_transformers.scans import (
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
-    from memaudit.contracts import AbstractReparam, StoredDecay
+    from memaudit.interfaces import AbstractReparam, StoredDecay
     from memaudit.modes import LayerSpectrum as Spectrum
 
 Record = Callable[[Steps], None]
@@ -418,7 +417,7 @@ class Recurrent:
         described = ""
         if not isinstance(stored, str) and parametrize.is_parametrized(stored.owner, stored.name):
             forms: Any = stored.owner.parametrizations
-            words = [getattr(form, "told", "") for form in forms[stored.name]]
+            words = [getattr(form, "form_name", "") for form in forms[stored.name]]
             described = clean(next((word for word in reversed(words) if word), ""))
         return described or self.kind.parameterization(self.module)
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from memaudit.contracts import AbstractSubject, Role
 from memaudit.errors import ArgumentError, clean, listed
+from memaudit.interfaces import AbstractSubject, Role, plain_name
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.numerics.wide_floats import as_asked
-from memaudit.perturbable import plain_name
 from memaudit.report import Identity
 from memaudit.subjects.copies import Copies, ModeSource
 from memaudit_transformers.kinds import spectra_of, unmatched
@@ -23,7 +22,7 @@ from memaudit_transformers.structure import layer_names, proved_limit, reporting
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from memaudit.contracts import AbstractPerturbable
+    from memaudit.interfaces import AbstractPerturbable
     from memaudit.modes import LayerSpectrum as Spectrum
     from memaudit_transformers.kinds import Recurrent
     from memaudit_transformers.running import RunnableModel
@@ -68,10 +67,10 @@ class TransformersSubject(AbstractSubject):
         """The layers, such as `layers.3`; one that is called again is numbered."""
         return layer_names(self._runnable.layers)
 
-    def listen(self, inputs: Tensor, hear: Callable[[str, Tensor], None]) -> Tensor:
+    def respond_with_hook(self, inputs: Tensor, hook: Callable[[str, Tensor], None]) -> Tensor:
         def report(name: str, state: Tensor) -> None:
             with as_asked():
-                hear(name, state)
+                hook(name, state)
 
         checked = self._checked(inputs)
         hooks = reporting_layers(self.core, self._runnable.layers, report)

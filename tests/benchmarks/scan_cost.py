@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 
 import memaudit
-from memaudit.contracts import AbstractSubject
+from memaudit.interfaces import AbstractSubject
 
 
 @dataclass

@@ -23,7 +23,7 @@ class Visit:
     requests: list[str] = field(default_factory=list)
     dialogs: list[str] = field(default_factory=list)
 
-    def listen(self) -> None:
+    def respond_with_hook(self) -> None:
         """Write down what the page says."""
         self.page.on("console", lambda m: self._heard(m.type, m.text))
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
@@ -69,7 +69,7 @@ def visit(browser, tmp_path):
         context = browser.new_context(viewport=size, color_scheme=scheme)
         contexts.append(context)
         visited = Visit(context.new_page())
-        visited.listen()
+        visited.respond_with_hook()
         visited.page.goto(file.as_uri())
         visited.page.wait_for_selector("html[data-ready=yes]", state="attached")
         return visited

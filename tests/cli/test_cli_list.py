@@ -9,9 +9,9 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from memaudit import registry
-from memaudit.catalog import BUILT_IN, DEMOS
 from memaudit.cli import main
 from memaudit.cli.inventory import options_of, rows
+from memaudit.registry import BUILT_IN, DEMOS
 from memaudit.rules import all_rules
 
 

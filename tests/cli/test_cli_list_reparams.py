@@ -11,8 +11,8 @@ from typing import ClassVar
 import pytest
 
 from memaudit import registry
-from memaudit.catalog import BUILT_IN
 from memaudit.cli import main
+from memaudit.registry import BUILT_IN
 from memaudit.reparams import Exp
 
 

@@ -188,7 +188,7 @@ def strange_format(monkeypatch, tmp_path):
 
     def register(body: str) -> None:
         code = f"""
-from memaudit.contracts import AbstractReportFormat
+from memaudit.interfaces import AbstractReportFormat
 
 class Strange(AbstractReportFormat):
     name, summary, suffix = "strange", "does what it likes", ".txt"

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from memaudit.catalog import BUILT_IN
 from memaudit.memory.result import Decay, Status
 from memaudit.recall.result import Decoding, Recall
+from memaudit.registry import BUILT_IN
 from memaudit.report import Identity, Recurrence, Report
 from memaudit.testing.samples import gradients, precision, stability
 from tests.cli.played import one_line

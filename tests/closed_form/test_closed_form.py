@@ -11,7 +11,7 @@ import torch
 from memaudit.closed_form import kernels
 from memaudit.closed_form.probe import ClosedForm
 from memaudit.closed_form.result import ClosedFormResult
-from memaudit.contracts import Setting
+from memaudit.interfaces import Setting
 from memaudit.memory.result import Status
 from memaudit.report import Report
 from tests.linear_parts import (

@@ -12,7 +12,7 @@ import torch
 import memaudit
 from memaudit.closed_form import kernels
 from memaudit.closed_form.probe import ClosedForm
-from memaudit.contracts import Setting
+from memaudit.interfaces import Setting
 from memaudit.memory.result import Status
 from memaudit.report import Report
 from memaudit.testing import check_probe

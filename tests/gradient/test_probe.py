@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 import memaudit
-from memaudit.contracts import AbstractPerturbable, Role, Setting
 from memaudit.errors import ArgumentError
 from memaudit.gradient.forms import DENSE, NO_RECURRENCE, UNBOUNDED, learning_rate, synthetic_task
 from memaudit.gradient.probe import FIXED, Gradient
+from memaudit.interfaces import AbstractPerturbable, Role, Setting
 from memaudit.numerics.reparameterization import derivative
 from memaudit.reparams import Best, Clip, Direct, Exp, Softplus, forms
 from tests.stability.diagonal_models import DiagonalCopies, DiagonalSubject, SharedRates

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from memaudit.contracts import AbstractAdapter, AbstractSubject, Claim
 from memaudit.errors import ArgumentError
+from memaudit.interfaces import AbstractAdapter, AbstractSubject, Claim
 from memaudit.report import Identity
 
 

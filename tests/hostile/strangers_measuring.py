@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from memaudit.contracts import NO_TOOLS, AbstractProbe, AbstractQuery, AbstractReportFormat
+from memaudit.interfaces import NO_TOOLS, AbstractProbe, AbstractQuery, AbstractReportFormat
 from memaudit.memory.result import Assumption, AssumptionsResult
 from memaudit.report import Finding
 from memaudit.rules import rule

@@ -12,8 +12,8 @@ import torch
 
 import memaudit
 from memaudit.cli import main
-from memaudit.contracts import AbstractSubject
 from memaudit.errors import MachineError, MemauditError, SourceError
+from memaudit.interfaces import AbstractSubject
 from memaudit.report import Report
 from tests.loading.hub_server import Hub, Repository, broken_off, first_time, status
 from tests.loading.hub_visits import hub_home

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import memaudit
-from memaudit.contracts import Setting
+from memaudit.interfaces import Setting
 from memaudit.memory.probe import Assumptions
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memaudit import registry
-from memaudit.contracts import AbstractTokenQuery
+from memaudit.interfaces import AbstractTokenQuery
 from memaudit.testing import check_query, check_token_query
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import memaudit
-from memaudit.contracts import AbstractSubject
+from memaudit.interfaces import AbstractSubject
 from memaudit.memory.curve import longest_layers
 from memaudit.report import Identity
 
@@ -35,14 +35,14 @@ class Cascade(AbstractSubject):
         self.calls += 1
         return self._filtered(inputs, DECAYS["third"])
 
-    def listen(
-        self, inputs: torch.Tensor, hear: Callable[[str, torch.Tensor], None]
+    def respond_with_hook(
+        self, inputs: torch.Tensor, hook: Callable[[str, torch.Tensor], None]
     ) -> torch.Tensor:
         self.listened += 1
         if self.room is not None and inputs.shape[0] > self.room:
             raise MemoryError
         for name, decay in DECAYS.items():
-            hear(name, self._filtered(inputs, decay))
+            hook(name, self._filtered(inputs, decay))
         return self._filtered(inputs, DECAYS["third"])
 
     def _filtered(self, inputs: torch.Tensor, decay: float) -> torch.Tensor:

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 import memaudit
-from memaudit.contracts import AbstractSubject
+from memaudit.interfaces import AbstractSubject
 
 SIGNALS = ("", "heaviside_", "impulse_", "zero_")
 #: Of the largest recorded number; the double-precision record itself is exact to rounding.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from memaudit.contracts import DenseDecay, StoredDecay
+from memaudit.interfaces import DenseDecay, StoredDecay
 from memaudit.reparams import Exp
 from memaudit.retrofitting.weights import swap
 from memaudit_rnn import RnnAdapter

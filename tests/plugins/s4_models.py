@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from memaudit.contracts import AbstractSubject, Request
+from memaudit.interfaces import AbstractSubject, Request
 from memaudit.loading import parse_source
 from memaudit_ssm import SsmAdapter
 

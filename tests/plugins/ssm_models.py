@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from memaudit.contracts import Request
+from memaudit.interfaces import Request
 from memaudit.loading import parse_source
 from memaudit_ssm import SsmAdapter
 from memaudit_ssm.scans import ScanHost

@@ -61,8 +61,8 @@ def test_the_measured_rate_is_that_of_the_recorded_spectrum(shared: Path, name: 
 def test_the_supremum_is_at_least_the_recorded_probe(shared: Path, name: str, query: str) -> None:
     curve = memaudit.scan(shared / "fixtures" / "torch_rnn" / name, horizon=511).memory[query]
     record = recorded(shared, name)[query][:511]
-    audible = record > 10 * curve.floor
-    assert (curve.values[audible] >= (1 - 1e-9) * record[audible]).all()
+    above = record > 10 * curve.floor
+    assert (curve.values[above] >= (1 - 1e-9) * record[above]).all()
 
 
 @pytest.mark.parametrize("name", [*REGRESSORS, "lstm_bi"])

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from memaudit.contracts import AbstractSubject, Request
+from memaudit.interfaces import AbstractSubject, Request
 from memaudit.loading.source import parse_source
 from memaudit_rnn import RnnAdapter
 

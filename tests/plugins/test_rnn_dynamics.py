@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.func import jacrev
 
-from memaudit.contracts import AbstractDynamics, AbstractSubject, Request
+from memaudit.interfaces import AbstractDynamics, AbstractSubject, Request
 from memaudit.loading.source import parse_source
 from memaudit_rnn import RnnAdapter
 from memaudit_rnn.network import advance, cell_weights, drive

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from memaudit.contracts import AbstractPerturbable
+from memaudit.interfaces import AbstractPerturbable
 from memaudit_rnn import copies
 from memaudit_rnn.copies import RnnEnsemble
 from memaudit_rnn.network import RecurrentNetwork
@@ -31,7 +31,7 @@ def ways(ensemble: RnnEnsemble, *groups: str, part: str = "") -> dict[str, Tenso
 def agree(ensemble: RnnEnsemble, directions: dict[str, Tensor], x: Tensor | None = None) -> None:
     """Every entry of the fan is the answer of that copy."""
     x = inputs() if x is None else x
-    found = ensemble.respond_fan(x, directions, SIZES)
+    found = ensemble.respond_scaled(x, directions, SIZES)
     for s, size in enumerate(SIZES):
         moved = {name: ensemble.weights[name] + size * way for name, way in directions.items()}
         torch.testing.assert_close(found[s], ensemble.respond(x, moved), rtol=0, atol=EXACT)
@@ -83,10 +83,10 @@ def test_a_fan_is_pooled_as_the_network_is(pool: str, bidirectional: bool) -> No
 def test_blocks_and_threads_change_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     ensemble = RnnEnsemble(network_of("GRU"), ["l0", "l1"])
     directions = ways(ensemble, *EVERY)
-    whole = ensemble.respond_fan(inputs(), directions, SIZES)
+    whole = ensemble.respond_scaled(inputs(), directions, SIZES)
     monkeypatch.setattr(copies, "DIRECTIONS_CACHE", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    cut = ensemble.respond_fan(inputs(), directions, SIZES)
+    cut = ensemble.respond_scaled(inputs(), directions, SIZES)
     torch.testing.assert_close(cut, whole, rtol=0, atol=EXACT)
 
 
@@ -99,9 +99,9 @@ def test_one_size_and_no_direction_are_fans_too() -> None:
     ensemble = RnnEnsemble(network_of("GRU"), ["l0", "l1"])
     directions = ways(ensemble, "recurrent")
     moved = {name: ensemble.weights[name] + 0.2 * way for name, way in directions.items()}
-    one = ensemble.respond_fan(inputs(), directions, torch.tensor([0.2], dtype=torch.float64))
+    one = ensemble.respond_scaled(inputs(), directions, torch.tensor([0.2], dtype=torch.float64))
     torch.testing.assert_close(one[0], ensemble.respond(inputs(), moved), rtol=0, atol=EXACT)
-    none = ensemble.respond_fan(inputs(), {}, SIZES)
+    none = ensemble.respond_scaled(inputs(), {}, SIZES)
     assert torch.equal(none, ensemble.respond(inputs(), {}).expand(len(SIZES), 1, -1, -1, -1))
 
 
@@ -109,14 +109,14 @@ def test_half_precision_rounds_every_moved_weight() -> None:
     ensemble = RnnEnsemble(network_of("RNN_TANH").bfloat16(), ["l0", "l1"])
     # A move below half of the last digit of every weight moves nothing.
     directions = {n: 5e-3 * w.float()[None] for n, w in ensemble.weights.items()}
-    found = ensemble.respond_fan(inputs(), directions, SIZES)
+    found = ensemble.respond_scaled(inputs(), directions, SIZES)
     assert torch.equal(found, found[:1].expand_as(found))
 
 
 def test_the_weights_are_as_they_were_and_nothing_tracks_gradients() -> None:
     ensemble = RnnEnsemble(network_of("LSTM"), ["l0", "l1"])
     before = {name: weight.clone() for name, weight in ensemble.weights.items()}
-    found = ensemble.respond_fan(inputs(), ways(ensemble, *EVERY), SIZES)
+    found = ensemble.respond_scaled(inputs(), ways(ensemble, *EVERY), SIZES)
     assert not found.requires_grad
     assert all(torch.equal(before[name], weight) for name, weight in ensemble.weights.items())
 
@@ -124,7 +124,7 @@ def test_the_weights_are_as_they_were_and_nothing_tracks_gradients() -> None:
 def test_the_fan_of_the_contract_is_the_same() -> None:
     ensemble = RnnEnsemble(network_of("LSTM"), ["l0", "l1"])
     directions = ways(ensemble, *EVERY)
-    plain = AbstractPerturbable.respond_fan(ensemble, inputs(), directions, SIZES)
-    quick = ensemble.respond_fan(inputs(), directions, SIZES)
+    plain = AbstractPerturbable.respond_scaled(ensemble, inputs(), directions, SIZES)
+    quick = ensemble.respond_scaled(inputs(), directions, SIZES)
     assert plain.shape == quick.shape == (len(SIZES), DIRECTIONS, 3, 7, 4)
     torch.testing.assert_close(quick, plain, rtol=0, atol=EXACT)

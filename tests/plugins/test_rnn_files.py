@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from memaudit.contracts import AbstractSubject, Request
 from memaudit.errors import ArgumentError, SourceError
+from memaudit.interfaces import AbstractSubject, Request
 from memaudit.loading.source import parse_source
 from memaudit_rnn import RnnAdapter
 from memaudit_rnn.subject import RnnHost, RnnSubject

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from memaudit.contracts import Request
+from memaudit.interfaces import Request
 from memaudit.loading.source import parse_source
 from memaudit_rnn import RnnAdapter
 from memaudit_rnn.subject import RnnSubject

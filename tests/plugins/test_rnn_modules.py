@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
-from memaudit.contracts import AbstractSubject, Request
 from memaudit.errors import ArgumentError, SourceError
+from memaudit.interfaces import AbstractSubject, Request
 from memaudit.loading.source import parse_source
 from memaudit_rnn import RnnAdapter
 from memaudit_rnn.subject import RnnHost

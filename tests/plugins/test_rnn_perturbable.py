@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from memaudit.contracts import AbstractSubject, Request
 from memaudit.errors import ArgumentError
+from memaudit.interfaces import AbstractSubject, Request
 from memaudit.loading.source import parse_source
 from memaudit_rnn import RnnAdapter, copies
 from memaudit_rnn.copies import RnnEnsemble

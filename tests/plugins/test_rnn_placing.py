@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from memaudit.contracts import AbstractSubject, Request
+from memaudit.interfaces import AbstractSubject, Request
 from memaudit.loading.source import parse_source
 from memaudit_rnn import RnnAdapter
 from memaudit_rnn.placement import BACK_SIDE, FRONT_SIDE, clear_side, likely_side

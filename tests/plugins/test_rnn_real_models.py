@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from memaudit.cli import main
-from memaudit.contracts import AbstractSubject, Request
+from memaudit.interfaces import AbstractSubject, Request
 from memaudit.loading.source import parse_source
 from memaudit.report import Report
 from memaudit_rnn import RnnAdapter

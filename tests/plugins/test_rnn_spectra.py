@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 import memaudit
-from memaudit.contracts import Setting
+from memaudit.interfaces import Setting
 from memaudit.spectrum.probe import Spectrum
 from tests.module_laws import check_dynamics
 from tests.plugins.recorded_answers import recorded_modes

@@ -13,7 +13,7 @@ from torch.func import jacrev
 from torch.nn.utils import parametrizations
 
 import memaudit
-from memaudit.contracts import DenseDecay, NoDecay
+from memaudit.interfaces import DenseDecay, NoDecay
 from memaudit_rnn.copies import RawEnsemble
 from memaudit_rnn.stored_decays import CLOSED, GRU_NOTE, LSTM
 from tests.module_laws import check_dynamics, check_perturbable

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 import memaudit
-from memaudit.contracts import AbstractSubject
 from memaudit.errors import MemauditError
+from memaudit.interfaces import AbstractSubject
 from memaudit.loading import open_checkpoint
 from tests.plugins.corruptions import CORRUPTIONS, Damaged, State, damaged
 

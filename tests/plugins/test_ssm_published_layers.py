@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from memaudit.contracts import DiagonalDecay, NoDecay, StoredDecay
+from memaudit.interfaces import DiagonalDecay, NoDecay, StoredDecay
 from memaudit_ssm import SsmAdapter
 from memaudit_ssm.s4 import S4_LAWS, SIGNED, TIED, UNTIED
 from memaudit_ssm.s4d import REAL_PART, STABLE_LAWS

@@ -12,7 +12,7 @@ import torch
 
 from memaudit.audit import scan
 from memaudit.cli import main
-from memaudit.contracts import Claim
+from memaudit.interfaces import Claim
 from memaudit.loading import parse_source
 from memaudit.report import Report
 from memaudit_ssm import SsmAdapter

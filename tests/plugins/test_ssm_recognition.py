@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from memaudit.contracts import Claim
 from memaudit.errors import ArgumentError, SourceError
+from memaudit.interfaces import Claim
 from memaudit.loading import parse_source
 from memaudit.testing import check_adapter
 from memaudit_ssm import SsmAdapter

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 import memaudit
-from memaudit.contracts import DiagonalDecay
+from memaudit.interfaces import DiagonalDecay, plain_name
 from memaudit.numerics.linear import EXECUTIONS
-from memaudit.perturbable import plain_name
 from memaudit_ssm import LRU, S4, S4D, S5, Core, SsmAdapter
 from memaudit_ssm.curse import BLOCKS
 from memaudit_ssm.s4 import S4Recipe
@@ -29,7 +28,7 @@ WIDTH = 3
 class Doubled(nn.Module):
     """A parametrization under the names of a retrofit: stored = 2·raw, exactly."""
 
-    told = "doubled (by=2)"
+    form_name = "doubled (by=2)"
 
     def forward(self, raw: Tensor) -> Tensor:
         return 2.0 * raw
@@ -95,7 +94,7 @@ def test_an_audit_in_memory_keeps_answers_and_modes_and_tells_the_new_form(name:
     assert torch.equal(after.respond(inputs()), before.respond(inputs()))
     (old,), (new,) = before.spectra(), after.spectra()
     assert np.array_equal(old.eigenvalues, new.eigenvalues)
-    assert new.parameterization == Doubled.told != old.parameterization
+    assert new.parameterization == Doubled.form_name != old.parameterization
     assert after.identity.description == before.identity.description
 
 
@@ -166,7 +165,7 @@ def test_selective_scans_tell_the_new_form(tmp_path: Any) -> None:
     parametrize.register_parametrization(network, "A_log", Doubled(), unsafe=True)
     (new,) = part.spectra()
     assert np.array_equal(old.eigenvalues, new.eigenvalues)
-    assert (old.parameterization, new.parameterization) == ("exp", Doubled.told)
+    assert (old.parameterization, new.parameterization) == ("exp", Doubled.form_name)
     check_perturbable(part)
 
 

@@ -177,7 +177,7 @@ def test_an_embedding_takes_tokens(tmp_path: Path) -> None:
 def test_blocks_are_heard_by_their_names(tmp_path: Path) -> None:
     subject = opened(saved(tmp_path, trainer_state(), trainer_config()))
     heard: dict[str, Tensor] = {}
-    subject.listen(draw(1, T, 2), lambda name, x: heard.update({name: x}))
+    subject.respond_with_hook(draw(1, T, 2), lambda name, x: heard.update({name: x}))
     assert tuple(heard) == subject.layers() == ("model.layers.0", "model.layers.1")
     assert all(x.shape == (1, T, H) for x in heard.values())
 

@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import memaudit
-from memaudit.contracts import AbstractSubject
 from memaudit.errors import SourceError
+from memaudit.interfaces import AbstractSubject
 from memaudit.loading import open_checkpoint
 from memaudit_ssm import S4D
 from memaudit_ssm.s4d import REAL_PART

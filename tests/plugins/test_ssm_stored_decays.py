@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 import memaudit
-from memaudit.contracts import DiagonalDecay, NoDecay, StoredDecay
+from memaudit.interfaces import DiagonalDecay, NoDecay, StoredDecay
 from memaudit.testing import check_reparam
 from memaudit_ssm import LRU, S4, S4D, S5, SsmAdapter
 from memaudit_ssm.curse import EulerRelu, Kept

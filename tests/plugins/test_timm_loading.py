@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from memaudit.contracts import AbstractSubject, Request
 from memaudit.errors import ArgumentError, MachineError, SourceError
+from memaudit.interfaces import AbstractSubject, Request
 from memaudit.loading.access import Access
 from memaudit.loading.source import parse_source
 from memaudit_timm import TimmAdapter

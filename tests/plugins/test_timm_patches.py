@@ -179,7 +179,7 @@ def test_every_block_tells_its_patches() -> None:
     subject = opened(model)
     heard: dict[str, Tensor] = {}
     sequences = noise(2, 6, 32)
-    answer = subject.listen(sequences, lambda name, hidden: heard.update({name: hidden}))
+    answer = subject.respond_with_hook(sequences, lambda name, hidden: heard.update({name: hidden}))
     assert subject.layers() == tuple(heard) == ("blocks.0", "blocks.1")
     with torch.no_grad():
         tokens = torch.cat([model.cls_token.expand(2, -1, -1), sequences], dim=1)
@@ -192,7 +192,9 @@ def test_every_block_tells_its_patches() -> None:
 def test_blocks_of_a_filled_grid_tell_as_many_steps_as_were_fed() -> None:
     heard: list[tuple[int, ...]] = []
     subject = opened(small("beit").double())
-    subject.listen(noise(2, 6, 32), lambda name, hidden: heard.append(tuple(hidden.shape)))
+    subject.respond_with_hook(
+        noise(2, 6, 32), lambda name, hidden: heard.append(tuple(hidden.shape))
+    )
     assert heard == [(2, 6, 32), (2, 6, 32)]
 
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import memaudit
-from memaudit.contracts import AbstractSubject
 from memaudit.errors import SourceError
+from memaudit.interfaces import AbstractSubject
 from memaudit.loading.source import parse_source
 from memaudit_transformers import TransformersAdapter
 from memaudit_transformers.original import family_of, translate
@@ -150,7 +150,9 @@ def agree(
 ) -> None:
     """The hidden states after every layer, and the answer, are those of the formulas."""
     told: list[torch.Tensor] = []
-    answer = subject.listen(inputs.to(subject.dtype), lambda _, h: told.append(h.clone()))
+    answer = subject.respond_with_hook(
+        inputs.to(subject.dtype), lambda _, h: told.append(h.clone())
+    )
     expected = stepped(state, inputs.numpy(), **limit)
     assert len(expected) == LAYERS + 1
     for found, right in zip([*told, answer], expected, strict=True):

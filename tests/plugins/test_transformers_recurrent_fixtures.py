@@ -158,10 +158,10 @@ def inputs_of(model: nn.Module, layer: str, tokens: Tensor) -> Tensor:
     """What the layer is really fed over the text, (T,D) in float64."""
     heard: list[Tensor] = []
 
-    def hear(_: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor]) -> None:
+    def hook(_: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor]) -> None:
         heard.append([*args, *kwargs.values()][0])
 
-    handle = model.get_submodule(layer).register_forward_pre_hook(hear, with_kwargs=True)
+    handle = model.get_submodule(layer).register_forward_pre_hook(hook, with_kwargs=True)
     with torch.no_grad():
         model(input_ids=tokens, use_cache=False)
     handle.remove()

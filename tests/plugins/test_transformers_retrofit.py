@@ -13,7 +13,7 @@ from torch.nn.functional import softplus
 from torch.nn.utils import parametrize
 
 import memaudit
-from memaudit.contracts import DiagonalDecay, NoDecay
+from memaudit.interfaces import DiagonalDecay, NoDecay
 from memaudit.reparams import Best
 from memaudit.retrofitting.weights import swap
 from memaudit_transformers import TransformersAdapter

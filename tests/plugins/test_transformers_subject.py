@@ -74,7 +74,9 @@ def test_every_layer_is_heard_in_its_order(name: str) -> None:
     subject = tiny(name)
     inputs = noise(2, 9, subject.input_size or 0)
     heard: list[tuple[str, Tensor]] = []
-    answer = subject.listen(inputs, lambda layer, state: heard.append((layer, state.clone())))
+    answer = subject.respond_with_hook(
+        inputs, lambda layer, state: heard.append((layer, state.clone()))
+    )
     assert torch.equal(answer, subject.respond(inputs))
     assert tuple(layer for layer, _ in heard) == subject.layers()
     layers = subject.model.config.num_hidden_layers
@@ -87,7 +89,7 @@ def test_the_layers_heard_are_the_hidden_states_of_the_library(tmp_path: Path) -
     model = make("bert words")
     subject = opened(saved(model, tmp_path), torch.float32)
     tokens, heard = ids(2, 9), []
-    subject.listen(tokens, lambda layer, state: heard.append(state))
+    subject.respond_with_hook(tokens, lambda layer, state: heard.append(state))
     with torch.no_grad():
         expected = model.bert(tokens, output_hidden_states=True).hidden_states[1:]
     for state, wanted in zip(heard, expected, strict=True):
@@ -109,7 +111,7 @@ def test_names_of_layers_are_those_of_the_bare_model() -> None:
 def test_whoever_listens_may_convert_as_he_likes() -> None:
     subject = tiny("mamba")
     found: list[torch.dtype] = []
-    subject.listen(ids(1, 4), lambda layer, state: found.append(state.float().dtype))
+    subject.respond_with_hook(ids(1, 4), lambda layer, state: found.append(state.float().dtype))
     assert set(found) == {torch.float32}
 
 
@@ -147,7 +149,7 @@ def test_a_table_of_positions_is_a_hard_limit_and_nothing_else_is(
     with pytest.raises(ArgumentError, match=f"longer than the {longest} positions"):
         subject.respond(noise(1, longest + 1, width))
     with pytest.raises(ArgumentError, match=f"longer than the {longest} positions"):
-        subject.listen(ids(1, longest + 1), lambda layer, state: None)
+        subject.respond_with_hook(ids(1, longest + 1), lambda layer, state: None)
 
 
 @pytest.mark.parametrize(
@@ -307,7 +309,7 @@ def test_a_saved_model_of_the_family_is_audible(family: Family, tmp_path: Path) 
     table = subject.embedding
     assert table is not None
     heard: list[str] = []
-    answer = subject.listen(tokens, lambda layer, state: heard.append(layer))
+    answer = subject.respond_with_hook(tokens, lambda layer, state: heard.append(layer))
     assert tuple(heard) == subject.layers()
     assert answer.dtype == torch.float64
     assert torch.equal(subject.respond(tokens), answer)
@@ -348,7 +350,7 @@ def test_the_module_is_as_it_was(name: str) -> None:
     before = everything(model)
     subject = opened(model)
     subject.respond(ids(2, 9))
-    subject.listen(ids(2, 9), lambda layer, state: None)
+    subject.respond_with_hook(ids(2, 9), lambda layer, state: None)
     assert subject.model is model
     after = everything(model)
     assert all(old.keys() == new.keys() for old, new in zip(before, after, strict=True))

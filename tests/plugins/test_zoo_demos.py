@@ -9,9 +9,9 @@ import torch
 
 import memaudit
 from examples import train_zoo_demos
-from memaudit.catalog import DEMOS
 from memaudit.loading.source import DEMO_FOLDER
 from memaudit.memory.result import Status
+from memaudit.registry import DEMOS
 
 ROOM = 5_000_000
 

@@ -10,7 +10,7 @@ import torch
 from timm.models import save_for_hf
 from torch import Tensor, nn
 
-from memaudit.contracts import AbstractSubject, Request
+from memaudit.interfaces import AbstractSubject, Request
 from memaudit.loading.source import parse_source
 from memaudit_timm import TimmAdapter
 

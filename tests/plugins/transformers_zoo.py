@@ -18,7 +18,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from memaudit.contracts import Request
+from memaudit.interfaces import Request
 from memaudit.loading.access import Access
 from memaudit.loading.source import parse_source
 from memaudit_transformers import TransformersAdapter

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import memaudit
-from memaudit.contracts import Setting
+from memaudit.interfaces import Setting
 from memaudit.loading.filling import digest_tensors
 from memaudit.precision.probe import Precision
 from memaudit.stability.moves import error_norm, perturbing_inputs

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import memaudit
-from memaudit.contracts import Setting, Tools
 from memaudit.errors import ArgumentError
+from memaudit.interfaces import Setting, Tools
 from memaudit.loading.filling import digest_tensors
 from memaudit.numerics.rounding import FORMATS
 from memaudit.numerics.signals import seeded

@@ -11,8 +11,8 @@ from torch import nn
 
 import memaudit
 from examples.reproduce.vandermonde import roots_of_unity
-from memaudit.contracts import AbstractSubject, Setting
 from memaudit.errors import ArgumentError
+from memaudit.interfaces import AbstractSubject, Setting
 from memaudit.memory.result import Status
 from memaudit.numerics.linear import Modal
 from memaudit.numerics.signals import seeded
@@ -67,11 +67,11 @@ class Heard(AbstractSubject):
     def respond(self, inputs):
         return inputs.mean(1) if self.pooled else 0 * inputs
 
-    def listen(self, inputs, hear):
+    def respond_with_hook(self, inputs, hook):
         if self.hidden:
             late = torch.cat([torch.zeros_like(inputs[:, :1]), inputs[:, :-1]], 1)
-            hear("early", late)
-            hear("late", late.repeat(1, 1, 2) ** self.power)
+            hook("early", late)
+            hook("late", late.repeat(1, 1, 2) ** self.power)
         return self.respond(inputs)
 
 

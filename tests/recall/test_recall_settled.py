@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import memaudit
-from memaudit.contracts import Setting
 from memaudit.errors import ArgumentError
+from memaudit.interfaces import Setting
 from memaudit.memory.result import Status
 from memaudit.numerics.linear import Modal
 from memaudit.numerics.signals import seeded
@@ -115,9 +115,9 @@ def test_a_recurrence_that_never_settles_says_so():
 
 def test_a_hidden_state_that_grows_says_so():
     class Growing(Heard):
-        def listen(self, inputs, hear):
+        def respond_with_hook(self, inputs, hook):
             for name in self.layers():
-                hear(name, inputs.cumsum(1))
+                hook(name, inputs.cumsum(1))
             return self.respond(inputs)
 
     found = recalled(Growing())
@@ -154,12 +154,12 @@ def test_fewer_sequences_are_heard_at_once_when_memory_runs_short():
     def narrow(self, half, inputs, channels):
         inner = self.reader
 
-        def short(fed, hear):
+        def short(fed, hook):
             if len(fed) > 2:
-                inner.run(fed, hear)  # all is heard, and then forgotten
+                inner.run(fed, hook)  # all is heard, and then forgotten
                 raise MemoryError
             heard.append(len(fed))
-            inner.run(fed, hear)
+            inner.run(fed, hook)
 
         self.reader = StateReader(inner.kind, inner.sizes, short, inner.device)
         run(self, half, inputs, channels)

@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memaudit.catalog import BUILT_IN
 from memaudit.errors import ArgumentError
+from memaudit.interfaces import AbstractReparam
 from memaudit.numerics.reparameterization import gradient_scale, has_flat_stretch, modulus
-from memaudit.reparam import AbstractReparam
+from memaudit.registry import BUILT_IN
 from memaudit.reparams import (
     Best,
     Clip,

@@ -6,7 +6,7 @@ import torch
 
 from examples.reproduce.iatn.f02_epochs import exponential
 from examples.reproduce.iatn.trained import TARGET, curves_of, seen, shown, train
-from memaudit.contracts import Setting
+from memaudit.interfaces import Setting
 from memaudit.stability.moves import perturbing_inputs
 from memaudit.subjects.callables import wrap
 

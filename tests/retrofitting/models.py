@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from memaudit.interfaces import DenseDecay, DiagonalDecay
 from memaudit.numerics.signals import seeded
 from memaudit.reparams import Exp
-from memaudit.stored_decay import DenseDecay, DiagonalDecay
 
 
 class Rates(nn.Module):

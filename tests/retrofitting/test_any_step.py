@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from memaudit.interfaces import AbstractReparam
 from memaudit.numerics.signals import seeded
-from memaudit.reparam import AbstractReparam
 from memaudit.reparams import Direct, forms
 from memaudit.retrofitting.weights import eigen_form, swap
 from tests.retrofitting.models import Rates, rates, recurrent, whole

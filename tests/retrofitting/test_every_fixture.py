@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import memaudit
-from memaudit.contracts import AbstractSubject
+from memaudit.interfaces import AbstractSubject
 from memaudit.numerics.signals import seeded
 from memaudit.retrofitting.weights import RetrofittedWeight
 

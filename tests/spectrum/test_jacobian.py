@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from memaudit.contracts import StateBlock
+from memaudit.interfaces import StateBlock
 from memaudit.numerics.signals import seeded
 from memaudit.spectrum import jacobian
 from memaudit.spectrum.jacobian import block_jacobian, block_modes, leading_eigenvalues

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import memaudit
-from memaudit.contracts import AbstractSubject, Setting, StateBlock, Tools
 from memaudit.errors import ArgumentError
+from memaudit.interfaces import AbstractSubject, Setting, StateBlock, Tools
 from memaudit.modes import spectrum
 from memaudit.report import Identity, Report
 from memaudit.spectrum.probe import LONGEST, SHORTEST, Spectrum

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from memaudit.contracts import AbstractPerturbable, AbstractReparam, AbstractSubject, Role
+from memaudit.interfaces import AbstractPerturbable, AbstractReparam, AbstractSubject, Role
 from memaudit.modes import LayerSpectrum as Spectrum
 from memaudit.modes import spectrum
 from memaudit.report import Identity

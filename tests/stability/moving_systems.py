@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from memaudit.perturbable import Role
+from memaudit.interfaces import Role
 from memaudit.stability.moves import error_norm
 from memaudit.stability.search import Problem
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import memaudit
-from memaudit.contracts import AbstractPerturbable
 from memaudit.errors import ArgumentError, SourceError
+from memaudit.interfaces import AbstractPerturbable
 from memaudit.subjects.copies import Copies
 from tests.module_laws import check_perturbable
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import memaudit
-from memaudit.contracts import Setting
 from memaudit.errors import ArgumentError
+from memaudit.interfaces import Setting
 from memaudit.stability import moves
 from memaudit.stability.moves import (
     draw,

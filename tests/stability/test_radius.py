@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from memaudit.perturbable import Role
+from memaudit.interfaces import Role
 from memaudit.stability.radius import bracket, narrowed, passing, real_radius
 from memaudit.stability.search import Problem, ascent_errors, random_errors
 from tests.stability.moving_systems import seeded

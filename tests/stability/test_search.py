@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from examples.exact_error import direct_error, driven
-from memaudit.perturbable import Role
+from memaudit.interfaces import Role
 from memaudit.stability import moves, search
 from memaudit.stability.search import Problem, ascent_errors, random_errors
 from tests.stability.moving_systems import (

@@ -76,7 +76,7 @@ def test_numbers_are_told_to_the_trainer(tmp_path):
 
 def test_a_horizon_is_measured_of_what_can_be_heard(tmp_path):
     callback = LightningMemauditCallback(
-        horizon_every=1, window=32, audible=lambda task: task.layer
+        horizon_every=1, window=32, source_of=lambda task: task.layer
     )
     task, made = fitted(tmp_path, callback, steps=1)
     names = {"memaudit/horizon", "memaudit/horizon_beyond"}

@@ -10,8 +10,8 @@ import re
 
 import pytest
 
-from memaudit.contracts import AbstractReportFormat
 from memaudit.errors import clean
+from memaudit.interfaces import AbstractReportFormat
 from memaudit.report_files import dumps
 from memaudit.testing import check_report_format
 from memaudit.writers.json_file import JsonFile

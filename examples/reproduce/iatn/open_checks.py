@@ -16,8 +16,8 @@ from examples.reproduce.iatn.f12_transformer import RandomTransformer
 from examples.reproduce.row import Effort, Number, Outcome, Row
 from examples.reproduce.students import DiagonalStudent, fit, fitted
 from memaudit.families.result import Crossing, FamilyReport
+from memaudit.interfaces import AbstractReparam
 from memaudit.memory.result import Curve
-from memaudit.reparam import AbstractReparam
 from memaudit.reparams import Inverse, forms
 
 TARGET, STEPS, LAGS = "poly:1.1", 400, 512

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import memaudit
-from memaudit.contracts import AbstractSubject
+from memaudit.interfaces import AbstractSubject
 from memaudit.memory.result import Curve
 from memaudit.report import Identity
 

@@ -16,7 +16,7 @@ from memaudit.families.crossings import LEAD, Span, trend
 if TYPE_CHECKING:
     from examples.reproduce.row import Effort
     from memaudit.families.result import FamilyReport
-    from memaudit.target import AbstractTarget
+    from memaudit.interfaces import AbstractTarget
 
 #: rho(t) = (t+1)^-1.5 in steps of 0.1, trained over t <= 3.2 and tested over t <= 10.
 TARGET, STEP, TRAINED, TESTED = "poly:1.5,0.1", 0.1, 32, 100

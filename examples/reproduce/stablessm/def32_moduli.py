@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
 from memaudit import registry
+from memaudit.interfaces import AbstractReparam
 from memaudit.numerics.reparameterization import kernel_change, modulus
 from memaudit.numerics.signals import seeded
-from memaudit.reparam import AbstractReparam
 
 BETAS = (0.01, 0.1, 1.0)
 FORMS = ("exp", "softplus", "best", "heavytail", "direct")

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from memaudit.interfaces import AbstractReparam
 from memaudit.numerics.linear import powers
-from memaudit.reparam import AbstractReparam
 
 #: Rates of the modes at the start: the steps of S4 and S5, a rate of one held over each.
 SLOWEST, FASTEST = 0.001, 0.1

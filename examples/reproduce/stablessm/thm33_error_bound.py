@@ -12,8 +12,8 @@ import memaudit
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
 from examples.reproduce.students import DiagonalStudent, fitted, form_of
+from memaudit.interfaces import AbstractReparam
 from memaudit.numerics.signals import seeded
-from memaudit.reparam import AbstractReparam
 from memaudit.targets import target
 
 TARGET, STEPS = "poly:1.1", 200

@@ -17,7 +17,7 @@ from memaudit.memory.result import Curve
 
 WIDTH, LAYERS, HORIZON, REPEATS = 32, 2, 512, 5
 KERNEL, DILATIONS = 3, (1, 2, 4, 8, 16)
-#: What a TCN can hear: (KERNEL - 1) steps back for every unit of dilation, and the present.
+#: What a TCN can hook: (KERNEL - 1) steps back for every unit of dilation, and the present.
 REACH = 1 + (KERNEL - 1) * sum(DILATIONS)
 
 

@@ -63,7 +63,7 @@
       var list = (many ? params : [params]).filter(function (p) { return String(p.seriesId).indexOf("aux") !== 0 && p.value; });
       if (!list.length) { return ""; }
       if (!many) {
-        box.appendChild(line("tip-head", [list[0].data.told || called(view, list[0])], list[0].color));
+        box.appendChild(line("tip-head", [list[0].data.tip || called(view, list[0])], list[0].color));
         view.tip.forEach(function (name, k) {
           if (list[0].value[k] != null) { box.appendChild(line("tip-row", [name, short(list[0].value[k])])); }
         });

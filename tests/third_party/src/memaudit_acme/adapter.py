@@ -11,8 +11,8 @@ from typing import Any, ClassVar, TypeGuard
 
 import torch
 
-from memaudit.contracts import AbstractAdapter, Claim, Request
 from memaudit.errors import ArgumentError, SourceError
+from memaudit.interfaces import AbstractAdapter, Claim, Request
 from memaudit.loading.source import Source
 from memaudit.report import Identity
 from memaudit_acme.subject import AcmeSubject

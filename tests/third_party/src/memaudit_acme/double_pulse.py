@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from memaudit.contracts import AbstractQuery
+from memaudit.interfaces import AbstractQuery
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from memaudit.contracts import NO_TOOLS, AbstractProbe, AbstractSubject, Setting, Tools
+from memaudit.interfaces import NO_TOOLS, AbstractProbe, AbstractSubject, Setting, Tools
 from memaudit.records import Floats
 from memaudit.report import Finding, Metric, Result
 from memaudit.rules import rule

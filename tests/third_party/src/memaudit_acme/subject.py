@@ -1,11 +1,11 @@
-"""A linear filter made audible."""
+"""A linear filter as a Subject."""
 
 from __future__ import annotations
 
 import torch
 
-from memaudit.contracts import AbstractSubject
 from memaudit.errors import ArgumentError
+from memaudit.interfaces import AbstractSubject
 from memaudit.report import Identity
 
 
