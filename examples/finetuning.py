@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import memaudit
-from memaudit.retrofitting.training import recurrent_weights
+from memaudit.retrofitting.training import margin, recurrent_weights
 from memaudit.training import parameter_groups
 
 DEMOS = Path(memaudit.__file__).parent / "demos"
@@ -168,8 +168,8 @@ def one_run(task: Task, form: str, *, rate: float, seed: int, steps: int) -> Run
     if form != STORED:
         memaudit.retrofit(model, form, radius=False)
     train(task, model, rate=rate, seed=seed, steps=steps)
-    margin = min((weight.margin() for weight in recurrent_weights(model)), key=_worst_first)
-    return Run(form, rate, start, held_out(task, model), margin)
+    worst = min((margin(weight) for weight in recurrent_weights(model)), key=_worst_first)
+    return Run(form, rate, start, held_out(task, model), worst)
 
 
 def compare_forms(

@@ -487,13 +487,13 @@ class DiagonalDecay:
     the law does not promise.
     """
 
-    layer: str
-    cell: str
     owner: nn.Module
     name: str
     law: AbstractReparam
     part: str = "all"
     note: str = ""
+    layer: str = ""
+    cell: str = ""
 
 
 def _whole_matrix(owner: nn.Module, stored: torch.Tensor) -> torch.Tensor:
@@ -520,25 +520,27 @@ class DenseDecay:
     two, and differentiable. Without these three the stored tensor is the matrix.
     """
 
-    layer: str
-    cell: str
     owner: nn.Module
     name: str
     matrix: Callable[[nn.Module, torch.Tensor], torch.Tensor] = _whole_matrix
     rest: Callable[[torch.Tensor], torch.Tensor] = _no_rest
     joined: Callable[[nn.Module, torch.Tensor, torch.Tensor], torch.Tensor] = _matrix_alone
     note: str = ""
+    layer: str = ""
+    cell: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class NoDecay:
     """A recurrent layer whose modes cannot be put into another form, with the reason."""
 
-    layer: str
-    cell: str
     reason: str
+    layer: str = ""
+    cell: str = ""
 
 
+#: Which stored weight makes the modes of a layer, and how: the one record of it. Whoever knows the
+#: weight makes it; whoever walks through a model fills in `layer` and `cell`.
 StoredDecay = DiagonalDecay | DenseDecay | NoDecay
 
 

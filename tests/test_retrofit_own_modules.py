@@ -142,7 +142,7 @@ def test_a_recurrent_weight_without_modes_is_refused() -> None:
             self.w = nn.Parameter(raw())
 
     (decay,) = own_decays(Silent())
-    assert decay == NoDecay("Silent", "Silent", decay.reason)  # type: ignore[union-attr]
+    assert decay == NoDecay(decay.reason, "Silent", "Silent")  # type: ignore[union-attr]
     assert "has no method modes()" in decay.reason  # type: ignore[union-attr]
 
 

@@ -50,7 +50,7 @@ def _shared_weights(modules: Iterable[nn.Module]) -> set[int]:
 def _refused_if_shared(decay: StoredDecay, shared: set[int]) -> StoredDecay:
     if isinstance(decay, NoDecay) or id(decay.owner._parameters.get(decay.name)) not in shared:
         return decay
-    return NoDecay(decay.layer, decay.cell, f"its weight {decay.name} is that of another layer too")
+    return NoDecay(f"its weight {decay.name} is that of another layer too", decay.layer, decay.cell)
 
 
 def choose(decays: Sequence[StoredDecay], patterns: Sequence[str] | None) -> list[StoredDecay]:
@@ -132,10 +132,10 @@ def own_decays(module: nn.Module) -> Iterator[StoredDecay]:
         if own:
             yield _decay(module, copies, layer, source, own)
         else:
-            yield NoDecay(layer, cell, UNSTATED)
+            yield NoDecay(UNSTATED, layer, cell)
     for layer, part in stated.items():
         if layer not in sources:
-            yield NoDecay(layer, clean(type(part).__name__), SILENT)
+            yield NoDecay(SILENT, layer, clean(type(part).__name__))
 
 
 def _decay(
@@ -152,14 +152,14 @@ def _decay(
     if found is not None:
         owner, name = _owner(module, found.name)
         if found.known is None:
-            return NoDecay(layer, cell, FOREIGN.format(name=clean(found.name)))
+            return NoDecay(FOREIGN.format(name=clean(found.name)), layer, cell)
         part = "real" if copies.weights[found.name].is_complex() else "all"
-        return DiagonalDecay(layer, cell, owner, name, found.known, part)
+        return DiagonalDecay(owner, name, found.known, part, layer=layer, cell=cell)
     for path, role in own.items():
         if role.form == "matrix" and _has_modes(copies, layer, path):
             owner, name = _owner(module, path)
-            return DenseDecay(layer, cell, owner, name)
-    return NoDecay(layer, cell, MIXED)
+            return DenseDecay(owner, name, layer=layer, cell=cell)
+    return NoDecay(MIXED, layer, cell)
 
 
 def _stated(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:

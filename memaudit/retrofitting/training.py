@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from memaudit.interfaces import DenseDecay
 
+    Decay = DiagonalDecay | DenseDecay
+
 
 #: Weights that transformers does not decay either: biases, and the scales of norms.
 UNDECAYED = re.compile(r"bias|layernorm|rmsnorm|(?:^|[._])norm(?:$|[._])", re.IGNORECASE)
@@ -75,9 +77,9 @@ def undecayed_recurrent(model: nn.Module) -> set[int]:
     """
     return {
         id(raw)
-        for weight in recurrent_weights(model)
-        if weight.retrofitted or isinstance(weight.decay, DiagonalDecay)
-        for raw in weight.raws()
+        for decay in recurrent_weights(model)
+        if is_retrofitted(decay) or isinstance(decay, DiagonalDecay)
+        for raw in raws(decay)
     }
 
 
@@ -93,70 +95,59 @@ SMALL_NUMBER = 1e-3
 TINY = torch.finfo(torch.float64).tiny
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RecurrentWeight:
-    """One stored weight that makes the modes of a layer, retrofitted or not."""
-
-    decay: DiagonalDecay | DenseDecay
-
-    @property
-    def layer(self) -> str:
-        """The layer that it belongs to."""
-        return self.decay.layer
-
-    @property
-    def retrofitted(self) -> bool:
-        """Whether it stands behind a form."""
-        return weight_of(self.decay.owner, self.decay.name) is not None
-
-    def raws(self) -> list[nn.Parameter]:
-        """What is trained in its place: the raw weights, or itself."""
-        owner, name = self.decay.owner, self.decay.name
-        if not self.retrofitted:
-            return [owner.get_parameter(name)]
-        return list(owner.get_submodule(f"{BEHIND}.{name}").parameters())
-
-    def margin(self) -> float:
-        """The distance of its slowest mode to the boundary, negative behind it; or not a number."""
-        with torch.no_grad():
-            stored = getattr(self.decay.owner, self.decay.name).detach()
-            wide = stored.to(torch.complex128 if stored.is_complex() else torch.float64)
-            if not bool(torch.isfinite(wide).all()):
-                return float("nan")
-            if isinstance(self.decay, DiagonalDecay):
-                lam = self.decay.law.forward(numbers_of(wide, self.decay.part))
-                away = -lam if self.decay.law.time == "continuous" else 1.0 - lam.abs()
-            else:
-                matrix = self.decay.matrix(self.decay.owner, wide)
-                away = 1.0 - torch.linalg.eigvals(matrix.double()).abs()
-            return float(away.amin())
-
-    def gradient_over_weight(self) -> float | None:
-        """The largest |gradient| / |w| of its raw numbers w; None without a gradient.
-
-        Numbers that happen to be near zero, such as the logarithm of a rate of one, count as a
-        thousandth of the typical one: their own ratio tells nothing.
-        """
-        makers = self.raws()[0]  # the others turn modes, or are gates
-        if makers.grad is None:
-            return None
-        part = self.decay.part if isinstance(self.decay, DiagonalDecay) else "all"
-        weight = numbers_of(makers.detach(), part).abs().double()
-        slope = numbers_of(makers.grad.detach(), part).abs().double()
-        least = SMALL_NUMBER * weight.square().mean().sqrt()
-        return float((slope / weight.clamp(min=max(float(least), TINY))).amax())
-
-    def finite(self) -> bool:
-        """Whether its raw weights and their gradients are numbers."""
-        raws = self.raws()
-        told = [*raws, *(raw.grad for raw in raws if raw.grad is not None)]
-        return all(bool(torch.isfinite(one.detach()).all()) for one in told)
+def recurrent_weights(model: nn.Module) -> tuple[Decay, ...]:
+    """The stored weights of a model that make modes, in the order of its layers."""
+    return tuple(d for d in find_decays({"": model}) if not isinstance(d, NoDecay))
 
 
-def recurrent_weights(model: nn.Module) -> tuple[RecurrentWeight, ...]:
-    """Those of a model that are known, in the order of its layers."""
-    decays = find_decays({"": model})
-    return tuple(RecurrentWeight(decay) for decay in decays if not isinstance(decay, NoDecay))
+def is_retrofitted(decay: Decay) -> bool:
+    """Whether the weight stands behind a form."""
+    return weight_of(decay.owner, decay.name) is not None
+
+
+def raws(decay: Decay) -> list[nn.Parameter]:
+    """What is trained in the place of a weight: its raw weights, or itself."""
+    if not is_retrofitted(decay):
+        return [decay.owner.get_parameter(decay.name)]
+    return list(decay.owner.get_submodule(f"{BEHIND}.{decay.name}").parameters())
+
+
+def margin(decay: Decay) -> float:
+    """The distance of the slowest mode to the boundary, negative behind it; or not a number."""
+    with torch.no_grad():
+        stored = getattr(decay.owner, decay.name).detach()
+        wide = stored.to(torch.complex128 if stored.is_complex() else torch.float64)
+        if not bool(torch.isfinite(wide).all()):
+            return float("nan")
+        if isinstance(decay, DiagonalDecay):
+            lam = decay.law.forward(numbers_of(wide, decay.part))
+            away = -lam if decay.law.time == "continuous" else 1.0 - lam.abs()
+        else:
+            away = 1.0 - torch.linalg.eigvals(decay.matrix(decay.owner, wide).double()).abs()
+        return float(away.amin())
+
+
+def gradient_over_weight(decay: Decay) -> float | None:
+    """The largest |gradient| / |w| of the raw numbers w; None without a gradient.
+
+    Numbers that happen to be near zero, such as the logarithm of a rate of one, count as a
+    thousandth of the typical one: their own ratio tells nothing.
+    """
+    makers = raws(decay)[0]  # the others turn modes, or are gates
+    if makers.grad is None:
+        return None
+    part = decay.part if isinstance(decay, DiagonalDecay) else "all"
+    weight = numbers_of(makers.detach(), part).abs().double()
+    slope = numbers_of(makers.grad.detach(), part).abs().double()
+    least = SMALL_NUMBER * weight.square().mean().sqrt()
+    return float((slope / weight.clamp(min=max(float(least), TINY))).amax())
+
+
+def is_finite(decay: Decay) -> bool:
+    """Whether the raw weights and their gradients are numbers."""
+    own = raws(decay)
+    all_numbers = [*own, *(raw.grad for raw in own if raw.grad is not None)]
+    return all(bool(torch.isfinite(one.detach()).all()) for one in all_numbers)
 
 
 PREFIX = "memaudit/"
@@ -419,19 +410,19 @@ class Monitor:
 
     def before_step(self) -> None:
         """Look at the gradients, which the optimizer is about to use."""
-        told = [(w.layer, w.gradient_over_weight()) for w in self._weights]
+        told = [(w.layer, gradient_over_weight(w)) for w in self._weights]
         self._ratios = _by_layer(told, max)
-        self._finite = all(w.finite() for w in self._weights)
+        self._finite = all(is_finite(w) for w in self._weights)
 
     def after_step(self, step: int, *, first: bool = False) -> tuple[Reading, str]:
         """What is to be logged, and the reason to stop or nothing; warns of drift once each."""
         reading = Reading(
             step=step,
             ratios=self._ratios,
-            margins=_by_layer([(w.layer, w.margin()) for w in self._weights], min),
+            margins=_by_layer([(w.layer, margin(w)) for w in self._weights], min),
             horizon=self._horizon() if first or self._horizon_due(step) else None,
             window=self._options.window,
-            finite=self._finite and all(w.finite() for w in self._weights),
+            finite=self._finite and all(is_finite(w) for w in self._weights),
         )
         alarms = self._drift.alarms(reading)
         for alarm in alarms:

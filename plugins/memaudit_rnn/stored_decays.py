@@ -110,9 +110,9 @@ def stored_decays(module: nn.Module) -> Iterator[StoredDecay]:
         for layer, end in _places(owner, _names(module, path, owner)):
             name = f"weight_hh{end}"
             if _cell(owner) == "LSTM":
-                yield NoDecay(layer, "LSTM", LSTM)
+                yield NoDecay(LSTM, layer, "LSTM")
             elif not _is_stored(owner, name, dropped):
-                yield NoDecay(layer, _cell(owner), COMPUTED.format(name=name))
+                yield NoDecay(COMPUTED.format(name=name), layer, _cell(owner))
             else:
                 yield _decay(owner, layer, end)
 
@@ -122,11 +122,11 @@ def _decay(owner: nn.Module, layer: str, end: str) -> StoredDecay:
     name, own = f"weight_hh{end}", _own_forward(owner)
     if _cell(owner) == "RNN":
         note = RELU_NOTE if getattr(owner, "nonlinearity", "tanh") == "relu" else TANH_NOTE
-        return DenseDecay(layer, "RNN", owner, name, note=note + own)
+        return DenseDecay(owner, name, note=note + own, layer=layer, cell="RNN")
     if least_share(owner, end) < SHUT:
-        return NoDecay(layer, "GRU", CLOSED)
+        return NoDecay(CLOSED, layer, "GRU")
     matrix, joined = partial(gru_matrix, end=end), partial(gru_weight, end=end)
-    return DenseDecay(layer, "GRU", owner, name, matrix, gru_rest, joined, GRU_NOTE + own)
+    return DenseDecay(owner, name, matrix, gru_rest, joined, GRU_NOTE + own, layer, "GRU")
 
 
 def _cell(owner: nn.Module) -> str:

@@ -5,31 +5,19 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from memaudit.interfaces import AbstractReparam
+from memaudit.interfaces import NoDecay, StoredDecay
 from memaudit.numerics.linear import System
 
 #: By so much of it a number may miss the end of a range: single precision rounds more finely.
 ROUNDING = 1e-6
 #: Step sizes at the start of training lie between these.
 _SMALLEST_STEP, _LARGEST_STEP = 0.001, 0.1
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Stored:
-    """A `DiagonalDecay` without the name of the layer: which weight makes the modes, and how."""
-
-    owner: nn.Module
-    name: str
-    law: AbstractReparam
-    part: str = "all"
-    note: str = ""
 
 
 class Core(nn.Module, ABC):
@@ -61,9 +49,9 @@ class Core(nn.Module, ABC):
         """The linear systems by direction: {"": …}, or forward and backward; {} if not linear."""
         return {}
 
-    def decay(self) -> Stored | str:
-        """The weight that makes the modes, or a sentence why there is no such weight."""
-        return "it does not say which of its weights makes its modes"
+    def decay(self) -> StoredDecay:
+        """The weight that makes the modes, or why there is no such weight."""
+        return NoDecay("it does not say which of its weights makes its modes")
 
     def forward(self, u: Tensor) -> Tensor:
         """The whole layer, which is the recurrence unless a subclass adds to it."""

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from memaudit.errors import ArgumentError, clean
-from memaudit.interfaces import AbstractReparam
+from memaudit.interfaces import AbstractReparam, DiagonalDecay
 from memaudit.numerics.linear import Bank, Dense, System, eigenvalues_of
 from memaudit.reparams import Relu, Softplus
-from memaudit_ssm.core import Core, Stored, class_name
+from memaudit_ssm.core import Core, class_name
 from memaudit_ssm.family import (
     AbstractFamily,
     Group,
@@ -211,8 +211,8 @@ class SimpleDiagonalRNN(Residual):
     def pull(self) -> Tensor:
         return -functional.relu(self.W.weight)
 
-    def decay(self) -> Stored:
-        return Stored(self.W, "weight", EulerRelu(dt=self.dt))
+    def decay(self) -> DiagonalDecay:
+        return DiagonalDecay(self.W, "weight", EulerRelu(dt=self.dt))
 
 
 class ResidualLRU(Residual):
@@ -228,8 +228,8 @@ class ResidualLRU(Residual):
         kept = torch.exp(-self.W.weight.exp())  # 1 + w
         return torch.sqrt(kept * (2.0 - kept))
 
-    def decay(self) -> Stored:
-        return Stored(self.W, "weight", Kept(), note=PARTLY.format(dt=self.dt))
+    def decay(self) -> DiagonalDecay:
+        return DiagonalDecay(self.W, "weight", Kept(), note=PARTLY.format(dt=self.dt))
 
 
 class SimpleRNN(Residual):
@@ -238,9 +238,9 @@ class SimpleRNN(Residual):
     cell: ClassVar[str] = "rnn"
     parameterization = "relu"
 
-    def decay(self) -> Stored:
+    def decay(self) -> DiagonalDecay:
         law = Softplus() if self.parameterization == "softplus" else Relu()
-        return Stored(self.W, "weight", law, note=TURNED.format(end=2.0 / self.dt))
+        return DiagonalDecay(self.W, "weight", law, note=TURNED.format(end=2.0 / self.dt))
 
     def rates(self) -> Tensor:
         """The numbers (m,) between P and its transpose, none of them negative."""

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from memaudit.errors import SourceError, clean
-from memaudit_ssm.core import Core, Stored
+from memaudit.interfaces import StoredDecay
+from memaudit_ssm.core import Core
 from memaudit_ssm.settings import Hyperparameters, config_error
 
 Tensors = Mapping[str, Tensor]
@@ -72,7 +73,7 @@ class AbstractFamily(ABC):
     def whole(self, groups: list[Group], tensors: Tensors, hyper: Hyperparameters) -> Whole | str:
         """The whole model, on the meta device, or why what is around the layers is not known."""
 
-    def published(self, module: nn.Module, own: Tensors) -> Stored | str | None:
+    def published(self, module: nn.Module, own: Tensors) -> StoredDecay | None:
         """The weight that makes the modes of a layer of the published code, or why there is none.
 
         The layer is known by the names and shapes of its `own` tensors; None for other modules.

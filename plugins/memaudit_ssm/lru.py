@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from memaudit.errors import clean
+from memaudit.interfaces import DiagonalDecay, StoredDecay
 from memaudit.numerics.linear import Modal, System
 from memaudit.reparams import Exp
-from memaudit_ssm.core import Core, Stored, complex_of
+from memaudit_ssm.core import Core, complex_of
 from memaudit_ssm.family import (
     AbstractFamily,
     Group,
@@ -90,8 +91,8 @@ class LRU(Core):
     def systems(self) -> Mapping[str, System]:
         return {"": self.system()}
 
-    def decay(self) -> Stored:
-        return Stored(self, "nu_log", Exp())
+    def decay(self) -> DiagonalDecay:
+        return DiagonalDecay(self, "nu_log", Exp())
 
     def run(self, u: Tensor) -> Tensor:
         return self.system().run(u, self.execution)
@@ -191,9 +192,9 @@ class LRUFamily(AbstractFamily):
     def whole(self, groups: list[Group], tensors: Tensors, hyper: Hyperparameters) -> Whole | str:
         return whole_model(self, groups, tensors, hyper, LRU_CODE)
 
-    def published(self, module: nn.Module, own: Tensors) -> Stored | str | None:
+    def published(self, module: nn.Module, own: Tensors) -> StoredDecay | None:
         known = set(_VECTORS) <= set(own) and own["nu_log"].shape == own["theta_log"].shape
-        return Stored(module, "nu_log", Exp()) if known and own["nu_log"].ndim == 1 else None
+        return DiagonalDecay(module, "nu_log", Exp()) if known and own["nu_log"].ndim == 1 else None
 
 
 def _roles(tensors: Tensors, prefix: str) -> dict[str, str]:

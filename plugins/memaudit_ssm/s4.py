@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from memaudit.errors import SourceError, clean
-from memaudit.interfaces import AbstractReparam
+from memaudit.interfaces import AbstractReparam, DiagonalDecay, NoDecay, StoredDecay
 from memaudit.numerics.linear import (
     DISCRETIZATIONS,
     Bank,
@@ -24,7 +24,7 @@ from memaudit.numerics.linear import (
     eigenvalues_of,
 )
 from memaudit.reparams import Exp, Softplus
-from memaudit_ssm.core import ROUNDING, Core, Stored, complex_of, draw_log_steps
+from memaudit_ssm.core import ROUNDING, Core, complex_of, draw_log_steps
 from memaudit_ssm.family import AbstractFamily, Group, Tensors, Whole, shape_of, weights_error
 from memaudit_ssm.s4_models import stack_of
 from memaudit_ssm.settings import Hyperparameters, config_error, unsupported
@@ -308,7 +308,7 @@ class AbstractS4Kernel(nn.Module, ABC):
         """The weights as a system in continuous time."""
 
     @abstractmethod
-    def decay(self) -> Stored | str:
+    def decay(self) -> StoredDecay:
         """The weight that makes the diagonal, or a sentence why there is no such weight."""
 
 
@@ -347,7 +347,7 @@ class S4Kernel(AbstractS4Kernel):
             weights = replace(weights, left=left, right=left.conj(), length=length)
         return weights.band_limited(recipe.bandlimit)
 
-    def decay(self) -> Stored:
+    def decay(self) -> DiagonalDecay:
         return _stored_rates(
             self,
             S4_LAWS[self.recipe.real_transform],
@@ -358,10 +358,10 @@ class S4Kernel(AbstractS4Kernel):
 
 def _stored_rates(
     kernel: nn.Module, law: AbstractReparam, *, low_rank: bool, dt_transform: str
-) -> Stored:
+) -> DiagonalDecay:
     notes = [TIED] if low_rank else []
     notes += [SIGNED] if dt_transform == "none" else []
-    return Stored(kernel, "A_real", law, note="; ".join(notes))
+    return DiagonalDecay(kernel, "A_real", law, note="; ".join(notes))
 
 
 class S4Layer(Core):
@@ -412,7 +412,7 @@ class S4Layer(Core):
     def modes(self) -> Tensor:
         return next(iter(self.systems().values())).modes()
 
-    def decay(self) -> Stored | str:
+    def decay(self) -> StoredDecay:
         return self.inner.decay()
 
     def run(self, u: Tensor) -> Tensor:
@@ -665,12 +665,12 @@ class S4Family(AbstractFamily):
         )
         return found if isinstance(found, str) else Whole(found, notes=kernel_notes(hyper))
 
-    def published(self, module: nn.Module, own: Tensors) -> Stored | str | None:
+    def published(self, module: nn.Module, own: Tensors) -> StoredDecay | None:
         if not {"C", "inv_dt", "A_real", "B"} <= set(own):
             return None
         law = stated_law(module, "A_real", "real_transform")
         if isinstance(law, str):
-            return law
+            return NoDecay(law)
         dt_transform = getattr(module, "dt_transform", "exp")
         return _stored_rates(module, law, low_rank="P" in own, dt_transform=dt_transform)
 

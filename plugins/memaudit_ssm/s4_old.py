@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from memaudit.errors import clean
+from memaudit.interfaces import DiagonalDecay, NoDecay, StoredDecay
 from memaudit.reparams import Direct, Exp, Relu
-from memaudit_ssm.core import Stored, complex_of
+from memaudit_ssm.core import complex_of
 from memaudit_ssm.family import AbstractFamily, Group, Tensors, Whole, weights_error
 from memaudit_ssm.s4 import (
     ACTIVATIONS,
@@ -100,8 +101,8 @@ class S4DV3Kernel(OldKernel):
         )
         return weights.band_limited(self.recipe.bandlimit)
 
-    def decay(self) -> Stored:
-        return Stored(self, self._name, S4_LAWS[self.recipe.real_transform])
+    def decay(self) -> DiagonalDecay:
+        return DiagonalDecay(self, self._name, S4_LAWS[self.recipe.real_transform])
 
     @property
     def _name(self) -> str:
@@ -131,13 +132,13 @@ class S4V3Kernel(OldKernel):
         )
         return weights.band_limited(self.recipe.bandlimit)
 
-    def decay(self) -> Stored:
+    def decay(self) -> DiagonalDecay:
         note = UNTIED if "Q" in self.names else TIED
         if "w" in self.names:
-            return Stored(self, "w", Direct(), part="pairs", note=note)
+            return DiagonalDecay(self, "w", Direct(), part="pairs", note=note)
         transform = self.recipe.real_transform
         law = Relu() if transform == "relu" else S4_LAWS[transform]
-        return Stored(self, self._name, law, note=note)
+        return DiagonalDecay(self, self._name, law, note=note)
 
     @property
     def _name(self) -> str:
@@ -160,8 +161,8 @@ class S4V1Kernel(OldKernel):
             length=self.length(),
         )
 
-    def decay(self) -> Stored:
-        return Stored(self, "w", Direct(), part="pairs", note=UNTIED)
+    def decay(self) -> DiagonalDecay:
+        return DiagonalDecay(self, "w", Direct(), part="pairs", note=UNTIED)
 
 
 def length_of_nodes(nodes: Tensor) -> int:
@@ -308,25 +309,31 @@ class S4V3Family(AbstractFamily):
             "pykeops is installed: a model that was trained so had other kernels than these",
         )
 
-    def published(self, module: nn.Module, own: Tensors) -> Stored | str | None:
+    def published(self, module: nn.Module, own: Tensors) -> StoredDecay | None:
         names = set(own)
         if not {"C", "log_dt", "B"} <= names:
             return None
         note = TIED if "P" in own and "Q" not in own else UNTIED
         if {"A_imag", "log_A_real"} <= names:
-            return Stored(module, "log_A_real", Exp())
+            return DiagonalDecay(module, "log_A_real", Exp())
         if {"A_imag", "inv_A_real"} <= names:
             law = stated_law(module, "inv_A_real", "real_type")
-            return law if isinstance(law, str) else Stored(module, "inv_A_real", law)
+            return (
+                NoDecay(law) if isinstance(law, str) else DiagonalDecay(module, "inv_A_real", law)
+            )
         if {"w_imag", "P", "log_w_real"} <= names:
-            return Stored(module, "log_w_real", Exp(), note=note)
+            return DiagonalDecay(module, "log_w_real", Exp(), note=note)
         if {"w_imag", "P", "inv_w_real"} <= names:
             law = stated_law(module, "inv_w_real", "real_type")
             # Only later did relu get a floor.
             law = Relu() if law is S4_LAWS["relu"] else law
-            return law if isinstance(law, str) else Stored(module, "inv_w_real", law, note=note)
+            return (
+                NoDecay(law)
+                if isinstance(law, str)
+                else DiagonalDecay(module, "inv_w_real", law, note=note)
+            )
         if "w" in own and own["w"].shape[-1:] == own["C"].shape[-1:] == (2,):
-            return Stored(module, "w", Direct(), part="pairs", note=note)
+            return DiagonalDecay(module, "w", Direct(), part="pairs", note=note)
         return None
 
     def _known(self, names: set[str]) -> list[str]:

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from memaudit.interfaces import AbstractReparam
+from memaudit.interfaces import AbstractReparam, DiagonalDecay, NoDecay, StoredDecay
 from memaudit.numerics.linear import Bank, System, discretize
 from memaudit.reparams import Best, Direct, Exp, Softplus
-from memaudit_ssm.core import ROUNDING, Core, Stored, complex_of, draw_log_steps
+from memaudit_ssm.core import ROUNDING, Core, complex_of, draw_log_steps
 from memaudit_ssm.family import (
     AbstractFamily,
     Group,
@@ -130,8 +130,8 @@ class S4D(Core):
     def modes(self) -> Tensor:
         return self.system().modes()
 
-    def decay(self) -> Stored:
-        return Stored(self.kernel, "log_A_real", STABLE_LAWS[self.parameterization])
+    def decay(self) -> DiagonalDecay:
+        return DiagonalDecay(self.kernel, "log_A_real", STABLE_LAWS[self.parameterization])
 
     def run(self, u: Tensor) -> Tensor:
         return self.system().run(u, self.execution).flatten(2)
@@ -288,11 +288,11 @@ class S4DFamily(AbstractFamily):
             return Whole(example_stack(layers, tensors, hyper, pooling=pooling))
         return Whole(_stable_stack(layers, tensors, hyper))
 
-    def published(self, module: nn.Module, own: Tensors) -> Stored | str | None:
+    def published(self, module: nn.Module, own: Tensors) -> StoredDecay | None:
         if not {"C", "log_dt", "log_A_real", "A_imag"} <= set(own) or "B" in own:
             return None
         law = law_of_kernel(module, own)
-        return UNCLEAR if law is None else Stored(module, "log_A_real", law)
+        return NoDecay(UNCLEAR) if law is None else DiagonalDecay(module, "log_A_real", law)
 
     def _block(self, group: Group, tensors: Tensors, hyper: Hyperparameters) -> S4DBlock:
         block = self._built(S4DBlock, group, tensors, hyper)

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from memaudit.errors import clean
+from memaudit.interfaces import DiagonalDecay, NoDecay, StoredDecay
 from memaudit.numerics.linear import Modal, System, discretize
 from memaudit.reparams import Clip, Direct
-from memaudit_ssm.core import Core, Stored, complex_of, draw_log_steps
+from memaudit_ssm.core import Core, complex_of, draw_log_steps
 from memaudit_ssm.family import (
     AbstractFamily,
     Group,
@@ -96,9 +97,11 @@ class AbstractS5(Core):
             "backward": Modal(modes, inputs, back),
         }
 
-    def decay(self) -> Stored:
+    def decay(self) -> DiagonalDecay:
         law = Clip(ceiling=LARGEST_RATE) if self.clip_eigs else Direct()
-        return Stored(self, self.diagonal, law, part="real" if self.diagonal == "Lambda" else "all")
+        return DiagonalDecay(
+            self, self.diagonal, law, part="real" if self.diagonal == "Lambda" else "all"
+        )
 
     def modes(self) -> Tensor:
         return next(iter(self.systems().values())).modes()
@@ -358,7 +361,7 @@ class S5Family(AbstractFamily):
             return whole_model(self, groups, tensors, hyper, S5_CODE)
         return self._blocks(groups, tensors, hyper)
 
-    def published(self, module: nn.Module, own: Tensors) -> Stored | str | None:
+    def published(self, module: nn.Module, own: Tensors) -> StoredDecay | None:
         if "log_step" not in own or not {"Lambda", "Lambda_re"} & set(own):
             return None
         if "Lambda_re" in own:
@@ -372,11 +375,11 @@ class S5Family(AbstractFamily):
             return None
         clipped = getattr(module, "clip_eigs", None)
         if getattr(module, "liquid", False):
-            return LIQUID
+            return NoDecay(LIQUID)
         if clipped is None and part == "all" and bool((rates > LARGEST_RATE).any()):
-            return UNCLIPPED
+            return NoDecay(UNCLIPPED)
         law = Clip(ceiling=LARGEST_RATE) if clipped else Direct()
-        return Stored(module, name, law, part=part)
+        return DiagonalDecay(module, name, law, part=part)
 
     def _blocks(self, groups: list[Group], tensors: Tensors, hyper: Hyperparameters) -> Whole | str:
         """The blocks in a row between encoder and decoder, if there are such, or why not."""

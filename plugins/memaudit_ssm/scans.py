@@ -14,7 +14,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from memaudit.errors import ArgumentError, SourceError, clean, listed
-from memaudit.interfaces import AbstractPerturbable, AbstractSubject, Role, plain_name
+from memaudit.interfaces import (
+    AbstractPerturbable,
+    AbstractSubject,
+    DiagonalDecay,
+    Role,
+    plain_name,
+)
 from memaudit.loading.filling import fill, require_finite
 from memaudit.modes import LayerSpectrum as Spectrum
 from memaudit.modes import point, spectrum
@@ -24,7 +30,7 @@ from memaudit.reparams import Exp
 from memaudit.report import Identity, Recurrence
 from memaudit.subjects.copies import Copies, ModeSource
 from memaudit.subjects.hosts import AbstractHost
-from memaudit_ssm.core import Stored, retrofit_form
+from memaudit_ssm.core import retrofit_form
 from memaudit_ssm.settings import Opening, unsupported
 
 #: A mixer of Mamba-1; models that scan both ways spell the other way A_b_log, D_b, dt_proj_b.
@@ -364,9 +370,9 @@ class SelectiveScan(nn.Module):
         """A (d,N), the rates of the states in continuous time: all negative."""
         return -self.A_log.exp()
 
-    def decay(self) -> Stored:
+    def decay(self) -> DiagonalDecay:
         """The weight that makes the modes."""
-        return Stored(self, "A_log", Exp())
+        return DiagonalDecay(self, "A_log", Exp())
 
     def steps(self, inputs: Tensor) -> Tensor:
         """The step sizes dt (B,T,d) that the inputs (B,T,d) set."""
@@ -406,7 +412,7 @@ class SelectiveScan(nn.Module):
         return functional.linear(inputs, self.x_weight, self.x_bias).split(self.sizes, dim=-1)
 
 
-def published_scans(module: nn.Module, own: Mapping[str, Tensor]) -> Iterator[Stored]:
+def published_scans(module: nn.Module, own: Mapping[str, Tensor]) -> Iterator[DiagonalDecay]:
     """Further directions of scans in published code; A_log itself is known to the zoo of Mamba."""
     rates = {name for name in own if name.startswith("A_") and name.endswith(("_log", "_logs"))}
     if rates <= {"A_log"}:
@@ -414,7 +420,7 @@ def published_scans(module: nn.Module, own: Mapping[str, Tensor]) -> Iterator[St
     inner = {plain_name(name) for name, _ in module.named_parameters()}
     for scan in find_scans(sorted(inner)).scans:
         if not scan.prefix and scan.keys["A_log"] != "A_log":
-            yield Stored(module, scan.keys["A_log"], Exp())
+            yield DiagonalDecay(module, scan.keys["A_log"], Exp())
 
 
 def build(scan: Scan, *, device: torch.device, dtype: torch.dtype) -> SelectiveScan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -18,7 +18,6 @@ from memaudit.interfaces import (
     AbstractLinearPart,
     AbstractPerturbable,
     AbstractSubject,
-    DiagonalDecay,
     NoDecay,
     Request,
     Role,
@@ -33,7 +32,7 @@ from memaudit.numerics.linear import System
 from memaudit.report import Identity, Recurrence
 from memaudit.subjects.copies import Copies, ModeSource
 from memaudit.subjects.hosts import AbstractHost
-from memaudit_ssm.core import Core, Stored, cast, class_name, retrofit_form
+from memaudit_ssm.core import Core, cast, class_name, retrofit_form
 from memaudit_ssm.curse import CurseFamily
 from memaudit_ssm.family import AbstractFamily, Group, SequenceNet, Tensors, Whole
 from memaudit_ssm.lru import LRUFamily
@@ -103,7 +102,7 @@ def spectra_of(cores: Mapping[str, Core]) -> tuple[Spectrum, ...]:
 def parameterization(core: Core) -> str:
     """How the eigenvalue is made from the raw weight; the form of a retrofit comes first."""
     stored = core.decay()
-    form = None if isinstance(stored, str) else retrofit_form(stored.owner, stored.name)
+    form = None if isinstance(stored, NoDecay) else retrofit_form(stored.owner, stored.name)
     return core.parameterization if form is None else form
 
 
@@ -565,17 +564,17 @@ def stored_decays(module: nn.Module) -> Iterator[StoredDecay]:
         if isinstance(part, Core):
             # The kernel of one of our layers looks like a published one.
             inside.update(map(id, part.modules()))
-            yield _stored_decay(layer, part.cell, part.decay())
+            yield _placed(part.decay(), layer, part.cell)
         elif isinstance(part, SelectiveScan):
-            yield _stored_decay(layer, CELL, part.decay())
+            yield _placed(part.decay(), layer, CELL)
         else:
             own = _own_tensors(part)
             found = ((family.cell, family.published(part, own)) for family in FAMILIES)
-            known = next(((cell, stored) for cell, stored in found if stored is not None), None)
+            known = next(((cell, decay) for cell, decay in found if decay is not None), None)
             if known is not None:
-                yield _stored_decay(layer, *known)
+                yield _placed(known[1], layer, known[0])
             else:
-                yield from (_stored_decay(layer, CELL, scan) for scan in published_scans(part, own))
+                yield from (_placed(scan, layer, CELL) for scan in published_scans(part, own))
 
 
 def _own_tensors(module: nn.Module) -> dict[str, Tensor]:
@@ -587,13 +586,13 @@ def _own_tensors(module: nn.Module) -> dict[str, Tensor]:
     return {name: t for name, t in found.items() if isinstance(t, Tensor) and not is_lazy(t)}
 
 
-def _stored_decay(layer: str, cell: str, stored: Stored | str) -> StoredDecay:
-    if isinstance(stored, str):
-        return NoDecay(layer, cell, stored)
-    owner, name = stored.owner, stored.name
-    if parametrize.is_parametrized(owner, name) and retrofit_form(owner, name) is None:
-        why = f"{name} is computed from other weights by something else already; remove that first"
-        return NoDecay(layer, cell, why)
-    if name in owner._buffers:
-        return NoDecay(layer, cell, f"{name} is a buffer, which no training moves")
-    return DiagonalDecay(layer, cell, owner, name, stored.law, stored.part, stored.note)
+def _placed(decay: StoredDecay, layer: str, cell: str) -> StoredDecay:
+    """A decay with the layer that it belongs to; refused where no training moves its weight."""
+    if not isinstance(decay, NoDecay):
+        owner, name = decay.owner, decay.name
+        if parametrize.is_parametrized(owner, name) and retrofit_form(owner, name) is None:
+            why = "is computed from other weights by something else already; remove that first"
+            decay = NoDecay(f"{name} {why}")
+        elif name in owner._buffers:
+            decay = NoDecay(f"{name} is a buffer, which no training moves")
+    return replace(decay, layer=layer, cell=cell)

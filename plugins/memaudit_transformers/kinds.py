@@ -77,19 +77,6 @@ def unwrapped(module: nn.Module | None) -> nn.Module | None:
     return module if inner is None else inner
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Stored:
-    """A tensor of a layer, or of a gate inside it, and the law that makes its rates of it.
-
-    `note` is a sentence for what the law does not promise.
-    """
-
-    owner: nn.Module
-    name: str
-    law: AbstractReparam
-    note: str = ""
-
-
 class AbstractKind(ABC):
     """A kind of recurrent layer, known by the names and shapes of its parameters alone.
 
@@ -125,9 +112,9 @@ class AbstractKind(ABC):
         del module
         return self.law.name
 
-    def stored(self, module: nn.Module) -> Stored | str:
-        """What makes the modes of the layer decay, or a sentence why no tensor alone does."""
-        return Stored(module, self.decays[0], self.law, self.note)
+    def stored(self, module: nn.Module) -> DiagonalDecay | NoDecay:
+        """What makes the modes of the layer decay, or why no tensor alone does."""
+        return DiagonalDecay(module, self.decays[0], self.law, note=self.note)
 
     def hooks(self, module: nn.Module, record: Record) -> Iterable[RemovableHandle]:
         """Hooks that record the steps while the module runs, where no scan is handed them."""
@@ -244,10 +231,10 @@ class KimiDelta(AbstractKind):
     def parameterization(self, module: nn.Module) -> str:
         return "exp" if self._bound(next(self._gates(module))) is None else "sigmoid"
 
-    def stored(self, module: nn.Module) -> Stored | str:
+    def stored(self, module: nn.Module) -> DiagonalDecay | NoDecay:
         gate = next(self._gates(module))
         if self._bound(gate) is not None:
-            return "the layer bounds its log decay by a sigmoid, in which A_log is no rate"
+            return NoDecay("the layer bounds its log decay by a sigmoid, in which A_log is no rate")
         return super().stored(gate)
 
     def _gates(self, module: nn.Module) -> Iterator[nn.Module]:
@@ -311,8 +298,8 @@ class MLstm(AbstractKind):
     def parameterization(self, module: nn.Module) -> str:
         return "sigmoid"
 
-    def stored(self, module: nn.Module) -> Stored | str:
-        return "its forget gate is a projection of the input: no weight stands for a mode"
+    def stored(self, module: nn.Module) -> DiagonalDecay | NoDecay:
+        return NoDecay("its forget gate is a projection of the input: no weight stands for a mode")
 
     def hooks(self, module: nn.Module, record: Record) -> Iterable[RemovableHandle]:
         def after(_: nn.Module, __: tuple[Tensor, ...], gates: Tensor) -> None:
@@ -383,8 +370,8 @@ class Lightning(AbstractConstant):
     def parameterization(self, module: nn.Module) -> str:
         return "fixed"
 
-    def stored(self, module: nn.Module) -> Stored | str:
-        return "its decays are chosen and not trained"
+    def stored(self, module: nn.Module) -> DiagonalDecay | NoDecay:
+        return NoDecay("its decays are chosen and not trained")
 
 
 #: The first kind that matches a module names it.
@@ -415,7 +402,9 @@ class Recurrent:
         """
         stored = self.kind.stored(self.module)
         described = ""
-        if not isinstance(stored, str) and parametrize.is_parametrized(stored.owner, stored.name):
+        if isinstance(stored, DiagonalDecay) and parametrize.is_parametrized(
+            stored.owner, stored.name
+        ):
             forms: Any = stored.owner.parametrizations
             words = [getattr(form, "form_name", "") for form in forms[stored.name]]
             described = clean(next((word for word in reversed(words) if word), ""))
@@ -470,27 +459,21 @@ def unmatched(model: nn.Module, recurrents: Sequence[Recurrent]) -> tuple[str, .
 def stored_decays(module: nn.Module) -> Iterator[StoredDecay]:
     """For every recurrent layer: the weight that a retrofit may change, or why there is none."""
     found = [(r, r.kind.stored(r.module)) for r in find_recurrences(module)]
-    users = Counter(id(_parameter(s)) for _, s in found if not isinstance(s, str))
-    for recurrent, stored in found:
-        layer, cell = clean(recurrent.layer), recurrent.cell
-        if isinstance(stored, str):
-            yield NoDecay(layer, cell, stored)
-            continue
-        reason = _why_unchangeable(stored, users=users[id(_parameter(stored))])
-        if reason:
-            yield NoDecay(layer, cell, reason)
-        else:
-            owner, name, law = stored.owner, stored.name, stored.law
-            yield DiagonalDecay(layer, cell, owner, name, law, note=stored.note)
+    users = Counter(id(_parameter(d)) for _, d in found if isinstance(d, DiagonalDecay))
+    for recurrent, decay in found:
+        if isinstance(decay, DiagonalDecay):
+            reason = _why_unchangeable(decay, users=users[id(_parameter(decay))])
+            decay = NoDecay(reason) if reason else decay
+        yield replace(decay, layer=clean(recurrent.layer), cell=recurrent.cell)
 
 
-def _parameter(stored: Stored) -> nn.Parameter | Stored:
+def _parameter(decay: DiagonalDecay) -> nn.Parameter | DiagonalDecay:
     """The parameter itself; what is made by a parametrization belongs to nobody else."""
-    found = stored.owner._parameters.get(stored.name)
-    return stored if found is None else found
+    found = decay.owner._parameters.get(decay.name)
+    return decay if found is None else found
 
 
-def _why_unchangeable(stored: Stored, *, users: int) -> str:
+def _why_unchangeable(stored: DiagonalDecay, *, users: int) -> str:
     """Why the tensor cannot be put into another form; empty when it can."""
     tensor = tensor_of(stored.owner, stored.name)
     assert tensor is not None

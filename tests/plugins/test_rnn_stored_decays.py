@@ -140,9 +140,9 @@ def test_half_precision_is_told_as_well() -> None:
 def test_an_lstm_has_no_weight_that_stands_for_a_mode() -> None:
     found = told(nn.Sequential(nn.LSTM(2, 3, bidirectional=True), nn.LSTMCell(6, 2)))
     assert found == [
-        NoDecay("0.l0.forward", "LSTM", LSTM),
-        NoDecay("0.l0.backward", "LSTM", LSTM),
-        NoDecay("1", "LSTM", LSTM),
+        NoDecay(LSTM, "0.l0.forward", "LSTM"),
+        NoDecay(LSTM, "0.l0.backward", "LSTM"),
+        NoDecay(LSTM, "1", "LSTM"),
     ]
 
 
@@ -160,7 +160,7 @@ def test_a_gru_with_a_gate_that_is_shut_is_refused() -> None:
     gru = nn.GRU(2, 3)
     with torch.no_grad():
         gru.get_parameter("bias_hh_l0")[0] = -60.0
-    assert told(gru) == [NoDecay("gru.l0", "GRU", CLOSED)]
+    assert told(gru) == [NoDecay(CLOSED, "gru.l0", "GRU")]
 
 
 def test_modules_without_recurrence_have_nothing() -> None:

@@ -26,7 +26,7 @@ class Rates(nn.Module):
 
 
 def rates(model: Rates) -> DiagonalDecay:
-    return DiagonalDecay("rates", "mamba1", model, "A_log", Exp())
+    return DiagonalDecay(model, "A_log", Exp(), layer="rates", cell="mamba1")
 
 
 def recurrent(size: int = 6, *, radius: float = 0.9, dtype=torch.float32, seed: int = 0) -> nn.RNN:
@@ -44,11 +44,11 @@ def recurrent(size: int = 6, *, radius: float = 0.9, dtype=torch.float32, seed: 
 
 def whole(model: nn.RNN) -> DenseDecay:
     return DenseDecay(
-        "l0",
-        "RNN",
         model,
         "weight_hh_l0",
         matrix=lambda owner, stored: stored,
         rest=lambda stored: stored.new_empty(0),
         joined=lambda owner, matrix, rest: matrix,
+        layer="l0",
+        cell="RNN",
     )

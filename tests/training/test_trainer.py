@@ -232,9 +232,9 @@ def test_a_plain_model_is_watched_too(tmp_path):
 
 
 def test_a_matrix_has_the_margin_of_its_largest_eigenvalue():
-    from memaudit.retrofitting.training import recurrent_weights
+    from memaudit.retrofitting.training import margin, recurrent_weights
 
     model = retrofitted(recurrent(), "exp")
     (weight,) = recurrent_weights(model)
     radius = torch.linalg.eigvals(model.weight_hh_l0.detach().double()).abs().max()
-    assert weight.margin() == pytest.approx(float(1.0 - radius), rel=1e-9)
+    assert margin(weight) == pytest.approx(float(1.0 - radius), rel=1e-9)
