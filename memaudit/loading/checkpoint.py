@@ -38,6 +38,7 @@ from memaudit.loading.files import (
     read_whole,
     within,
 )
+from memaudit.loading.filling import KEY
 from memaudit.loading.formats import (
     HEAD,
     SAFETENSORS_HINT,
@@ -589,6 +590,8 @@ def _open(path: Path, access: Access) -> Checkpoint:
         if config.path and config.of_library:
             notes.append(f"{CONFIG_NAME} beside the file was read")
     config = with_hyper_parameters(config, weights.metadata, weights.tensors)
+    for key, tensor in weights.tensors.items():
+        setattr(tensor, KEY, key)
     stamps = tuple(file.stamp for file in files)
     return Checkpoint(
         path=path,

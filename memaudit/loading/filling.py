@@ -100,6 +100,7 @@ def fill(
         _copy(module, given, torch.device(device))
     _require_numbers(module, source)
     _require_values(_tensors(module), given, source)
+    _keep_keys(module, given)
 
 
 def require_same(
@@ -118,6 +119,27 @@ def require_same(
     _require_alike(_tensors(module), given, optional, source)
     _require_numbers(module, source)
     _require_values(_tensors(module), given, source)
+    _keep_keys(module, given)
+
+
+#: The attribute of a tensor of a file that holds its name there, and that of a module which holds
+#: these names for its own weights.
+KEY, KEYS = "checkpoint_key", "_checkpoint_keys"
+
+
+def checkpoint_key(owner: nn.Module, name: str) -> str | None:
+    """The name in the checkpoint of a weight of a module; None for one that is not as stored."""
+    return owner.__dict__.get(KEYS, {}).get(name)
+
+
+def _keep_keys(module: nn.Module, given: Mapping[str, Tensor]) -> None:
+    """Remember where weights came from; what an adapter computed from a tensor has no key."""
+    known = _tensors(module)
+    for name, tensor in given.items():
+        key = getattr(tensor, KEY, None)
+        if key is not None and name in known:
+            path, _, own = name.rpartition(".")
+            module.get_submodule(path).__dict__.setdefault(KEYS, {})[own] = key
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from memaudit.audit import open_source
 from memaudit.errors import ArgumentError, SourceError, clean
 from memaudit.interfaces import DenseDecay, NoDecay
 from memaudit.loading.files import plain_name
+from memaudit.loading.filling import checkpoint_key
 from memaudit.loading.saving import (
     RAW_NAME,
     RECORD_NAME,
@@ -47,12 +48,14 @@ from memaudit.retrofitting.record import read_raw as load_raw
 from memaudit.retrofitting.weights import DenseWeight, swap, weight_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from memaudit.interfaces import AbstractReparam, AbstractSubject, DiagonalDecay
     from memaudit.loading.checkpoint import Checkpoint
     from memaudit.retrofitting.record import RawEntry
     from memaudit.retrofitting.result import Retrofit
+
+    Decay = DiagonalDecay | DenseDecay
 
 
 __all__ = ["fold_folder", "load_raw", "retrofit_source", "save_retrofit"]
@@ -92,7 +95,12 @@ def retrofit_source(
         )
     modules = modules_of(opened.subject)
     require_plain(modules.values())
-    sites = find_sites(modules)
+    paths = owner_paths(modules)
+    decays = {
+        ".".join(filter(None, (paths[decay.owner], decay.name))): decay
+        for decay in find_decays(modules)
+        if not isinstance(decay, NoDecay)
+    }
     given = dict(constants or {})
     done = retrofit(opened.subject, reparam, project=project, layers=layers, radius=radius, **given)
     if not done.layers:
@@ -105,7 +113,7 @@ def retrofit_source(
             hint="try another --reparam, or --project" if reach else "scan it to see what it does",
             stage="retrofit",
         )
-    sides, entries = _written_sides(done, sites, where.checkpoint)
+    sides, entries = _written_sides(done, decays, where.checkpoint)
     record = Record(
         reparam=done.reparam,
         entries=tuple(entries),
@@ -169,24 +177,31 @@ def save_retrofit(model: nn.Module, folder: str | Path) -> None:
 
 
 def _written_sides(
-    done: Retrofit, sites: Sequence[Site], checkpoint: Checkpoint
+    done: Retrofit, decays: Mapping[str, Decay], checkpoint: Checkpoint
 ) -> tuple[list[FileSide], list[RawEntry]]:
     """Every retrofitted weight in the dtype of the file, and what is to be said of it."""
-    by_name = {site.name: site for site in sites}
     sides: list[FileSide] = []
     entries: list[RawEntry] = []
     for layer in done.layers:
-        site = by_name[layer.weight]
-        key = key_of(site, checkpoint.tensors)
+        decay = decays[layer.weight]
+        key = checkpoint_key(decay.owner, decay.name)
+        if key is None:
+            raise SourceError(
+                "E_UNSUPPORTED",
+                f"no tensor of the checkpoint is the weight {clean(layer.weight)} as it is, so a "
+                "retrofit cannot be written",
+                hint="retrofit the model in Python: memaudit.retrofit(model)",
+                stage="retrofit",
+            )
         if any(side.key == key for side in sides):
             raise ArgumentError(
                 f"two layers have the one weight {clean(key)}",
                 hint="retrofit one of them with --layer",
             )
-        inner, stored = weight_of(site.decay.owner, site.decay.name), checkpoint.tensors[key]
+        inner, stored = weight_of(decay.owner, decay.name), checkpoint.tensors[key]
         if layer.moved:
             stored = inner.anchor.detach().cpu().to(stored.dtype)
-        side = made_side(site, key, inner.form, stored, checkpoint.tensors)
+        side = made_side(decay, key, inner.form, stored, checkpoint.tensors)
         named = {"weight": layer.weight, "layer": layer.layer, "cell": layer.cell}
         sides.append(side)
         entries.append(raw_entry(side.owner, side.name, key, **named))
@@ -229,14 +244,21 @@ def restore(
 ) -> list[FileSide]:
     """Put the weights of an opened subject behind their forms; the same in the file's dtype."""
     raw = read_raw_tensors(folder)
-    sites = find_sites(modules_of(subject))
+    decays = _by_key(modules_of(subject))
     sides: list[FileSide] = []
     for entry in record.entries:
         key = _key(entry.key, checkpoint.tensors)
-        site = site_of(key, entry.weight, checkpoint.tensors[key], sites)
-        sites = [one for one in sites if one is not site]
-        side = read_side(site, entry, raw, checkpoint.tensors, key)
-        put_behind(site, entry, raw, side)
+        if key not in decays:
+            raise SourceError(
+                "E_WEIGHTS",
+                f"the retrofitted tensor {clean(key)} is no recurrent weight of the model that "
+                "the folder holds",
+                hint="open it with the adapter and the options of the retrofit, or write it again",
+                stage="open",
+            )
+        decay = decays.pop(key)
+        side = read_side(decay, entry, raw, checkpoint.tensors, key)
+        put_behind(decay, entry, raw, side)
         sides.append(side)
     note = f"recurrent weights behind the form {clean(record.reparam)}: {len(sides)}"
     notes = (*subject.identity.notes, note)
@@ -248,7 +270,7 @@ def _key(key: str, tensors: Mapping[str, Tensor]) -> str:
     """The key, or the one that a library which saves under other names made of it."""
     if key in tensors:
         return key
-    ends = {name: common_end(name, key) for name in tensors}
+    ends = {name: _common_end(name, key) for name in tensors}
     most = max(ends.values(), default=0)
     found = [name for name, end in ends.items() if end == most]
     if most < 1 or len(found) != 1:
@@ -259,6 +281,16 @@ def _key(key: str, tensors: Mapping[str, Tensor]) -> str:
             stage="open",
         )
     return found[0]
+
+
+#: Between the parts of a name; flax counts its layers behind a low line.
+_BETWEEN = re.compile(r"[./]|_(?=\d+(?:[./]|\Z))")
+
+
+def _common_end(one: str, other: str) -> int:
+    """How many parts at their ends two names have in common."""
+    pairs = zip(reversed(_BETWEEN.split(one)), reversed(_BETWEEN.split(other)), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 #: Roundings by which another machine may fold the same raw weights differently.
@@ -287,11 +319,11 @@ class FileSide:
 
 
 def made_side(
-    site: Site, key: str, form: AbstractReparam, stored: Tensor, tensors: Mapping[str, Tensor]
+    decay: Decay, key: str, form: AbstractReparam, stored: Tensor, tensors: Mapping[str, Tensor]
 ) -> FileSide:
     """The file's weight put behind a form that was fitted already."""
-    owner = _owner(site, key, stored, tensors)
-    weight = swap(replace(site.decay, owner=owner), form)
+    owner = _owner(decay, stored, tensors)
+    weight = swap(replace(decay, owner=owner), form)
     if not all(bool(torch.isfinite(start).all()) for start in weight.starts()):
         raise SourceError(
             "E_UNSUPPORTED",
@@ -300,30 +332,34 @@ def made_side(
             hint="save the checkpoint in float32 first",
             stage="retrofit",
         )
-    return FileSide(key, owner, site.decay.name)
+    return FileSide(key, owner, decay.name)
 
 
 def read_side(
-    site: Site, entry: RawEntry, raw: Mapping[str, Tensor], tensors: Mapping[str, Tensor], key: str
+    decay: Decay,
+    entry: RawEntry,
+    raw: Mapping[str, Tensor],
+    tensors: Mapping[str, Tensor],
+    key: str,
 ) -> FileSide:
     """The file's weight behind the form, with the raw weights that were written beside it."""
     stored = tensors[key]
     anchor = _anchor(entry, raw, stored)
-    owner = _owner(site, key, anchor, tensors)
-    swap(replace(site.decay, owner=owner), form_from_dict(entry.form))
-    load_raw_tensors(owner, site.decay.name, entry, raw)
-    side = FileSide(key, owner, site.decay.name)
+    owner = _owner(decay, anchor, tensors)
+    swap(replace(decay, owner=owner), form_from_dict(entry.form))
+    load_raw_tensors(owner, decay.name, entry, raw)
+    side = FileSide(key, owner, decay.name)
     _require_agreement(side, stored)
     return side
 
 
-def put_behind(site: Site, entry: RawEntry, raw: Mapping[str, Tensor], side: FileSide) -> None:
+def put_behind(decay: Decay, entry: RawEntry, raw: Mapping[str, Tensor], side: FileSide) -> None:
     """The same in the model that is audited, in its dtype."""
-    owner, name = site.decay.owner, site.decay.name
+    owner, name = decay.owner, decay.name
     with torch.no_grad():
         plain = owner.get_parameter(name)
-        plain.copy_(_anchor(entry, raw, site.value))
-    swap(site.decay, form_from_dict(entry.form))
+        plain.copy_(_anchor(entry, raw, plain))
+    swap(decay, form_from_dict(entry.form))
     load_raw_tensors(owner, name, entry, raw)
     weight = weight_of(owner, name)
     if isinstance(weight, DenseWeight) and side.is_untouched():
@@ -347,19 +383,15 @@ def _anchor(entry: RawEntry, raw: Mapping[str, Tensor], stored: Tensor) -> Tenso
     return anchor
 
 
-def _owner(site: Site, key: str, stored: Tensor, tensors: Mapping[str, Tensor]) -> nn.Module:
+def _owner(decay: Decay, stored: Tensor, tensors: Mapping[str, Tensor]) -> nn.Module:
     """A module with the weight of the file, and of a matrix with those that stand around it."""
-    name = site.decay.name
-    if site.spare is None:
-        owner = nn.Module()
-        owner.register_parameter(name, nn.Parameter(stored.detach().clone()))
-        return owner
-    owner, before = site.spare, key.removesuffix(name)
-    for own, parameter in owner.named_parameters(recurse=False):
-        there = stored if own == name else tensors.get(before + own)
-        fits = there is not None and there.shape == parameter.shape
-        given = there if there is not None and fits else parameter.detach().to(stored.dtype)
-        parameter.data = given.detach().clone()
+    owner = nn.Module()
+    for name, parameter in decay.owner.named_parameters(recurse=False):
+        if name != decay.name and isinstance(decay, DenseDecay):
+            key = checkpoint_key(decay.owner, name)
+            there = parameter.to(stored.dtype) if key is None else tensors[key]
+            owner.register_parameter(name, nn.Parameter(there.detach().clone()))
+    owner.register_parameter(decay.name, nn.Parameter(stored.detach().clone()))
     return owner
 
 
@@ -390,98 +422,7 @@ def _disagreement(key: str, fact: str) -> SourceError:
     )
 
 
-_T = TypeVar("_T")
-#: Between the parts of a name; flax counts its layers behind a low line.
-_BETWEEN = re.compile(r"[./]|_(?=\d+(?:[./]|\Z))")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Site:
-    """A weight of a model that can stand behind a form, before it does.
-
-    `name` is its plain name in the model, `value` what it was. `spare` is a plain copy of the
-    owner of a matrix, whose other weights may be needed; None for a diagonal.
-    """
-
-    name: str
-    decay: DiagonalDecay | DenseDecay
-    value: Tensor
-    spare: nn.Module | None
-
-
-def find_sites(modules: Mapping[str, nn.Module]) -> list[Site]:
-    """All of them, in the order of the model."""
-    paths = owner_paths(modules)
-    sites: list[Site] = []
-    for decay in find_decays(modules):
-        if not isinstance(decay, NoDecay):
-            name = ".".join(filter(None, (paths.get(decay.owner, ""), decay.name)))
-            value = decay.owner.get_parameter(decay.name).detach().clone()
-            spare = copy.deepcopy(decay.owner) if isinstance(decay, DenseDecay) else None
-            sites.append(Site(name, decay, value, spare))
-    return sites
-
-
-def key_of(site: Site, tensors: Mapping[str, Tensor]) -> str:
-    """The tensor that the weight was made of: the same numbers, shape and last name."""
-    alike = [key for key, tensor in tensors.items() if _is_made_of(site, key, tensor)]
-    best = _nearest(alike, lambda key: common_end(key, site.name))
-    if len(best) == 1:
-        return best[0]
-    if not best:
-        fact = f"no tensor of the checkpoint is the weight {clean(site.name)} as it is"
-    else:
-        names = " and ".join(clean(key, limit=100) for key in best[:2])
-        fact = f"the weight {clean(site.name)} may be {names} of the checkpoint: they are equal"
-    raise SourceError(
-        "E_UNSUPPORTED",
-        f"{fact}, so a retrofit cannot be written",
-        hint="retrofit the model in Python: memaudit.retrofit(model)",
-        stage="retrofit",
-    )
-
-
-def site_of(key: str, weight: str, tensor: Tensor, sites: Sequence[Site]) -> Site:
-    """The weight that was made of a tensor, which was called `weight` in another model once."""
-    alike = [site for site in sites if _is_made_of(site, key, tensor)]
-    best = _nearest(alike, lambda site: (common_end(site.name, weight), common_end(site.name, key)))
-    if len(best) == 1:
-        return best[0]
-    fact = "is no recurrent weight" if not best else "is more than one recurrent weight"
-    raise SourceError(
-        "E_WEIGHTS",
-        f"the retrofitted tensor {clean(key)} {fact} of the model that the folder holds",
-        hint="open it with the adapter and the options of the retrofit, or write it again",
-        stage="open",
-    )
-
-
-def parts_of(name: str) -> tuple[str, ...]:
-    """The parts of a name, whatever stands between them."""
-    return tuple(_BETWEEN.split(name))
-
-
-def common_end(one: str, other: str) -> int:
-    """How many parts at their ends two names have in common."""
-    count = 0
-    for a, b in zip(reversed(parts_of(one)), reversed(parts_of(other)), strict=False):
-        if a != b:
-            break
-        count += 1
-    return count
-
-
-def _is_made_of(site: Site, key: str, tensor: Tensor) -> bool:
-    value = site.value
-    if parts_of(key)[-1] != parts_of(site.name)[-1] or tensor.shape != value.shape:
-        return False
-    if tensor.is_complex() != value.is_complex():
-        return False
-    return torch.equal(tensor.to(value.dtype), value.cpu())
-
-
-def _nearest(found: Iterable[_T], nearness: Callable[[_T], Any]) -> list[_T]:
-    """Those of the greatest nearness."""
-    ranked = [(nearness(one), one) for one in found]
-    most = max((rank for rank, _ in ranked), default=None)
-    return [one for rank, one in ranked if rank == most]
+def _by_key(modules: Mapping[str, nn.Module]) -> dict[str | None, Decay]:
+    """The weights that can stand behind a form, by their names in the checkpoint."""
+    decays = (decay for decay in find_decays(modules) if not isinstance(decay, NoDecay))
+    return {checkpoint_key(decay.owner, decay.name): decay for decay in decays}
