@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from memaudit.errors import MemauditError, SourceError, clean
+from memaudit.errors import MemauditError, clean
 from memaudit.records import Record, decode
+from memaudit.report_files import SCHEMA, check_schema, read_json, undamaged, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
     from memaudit.sections import Document, Section
 
-#: Rises when a field of the JSON report changes its meaning or goes away.
-SCHEMA = 2
 PREFIX = "memaudit/"
 SEVERITIES = ("note", "warning", "error")
 #: The first line of a report that is not complete.
@@ -455,8 +454,6 @@ class Report(Record):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """The inverse of `to_dict`; refuses a schema that it does not know."""
-        from memaudit.report_files import check_schema, undamaged
-
         check_schema(data)
         with undamaged():
             body = {k: v for k, v in data.items() if k not in ("schema", "memaudit", "results")}
@@ -471,15 +468,11 @@ class Report(Record):
 
     def save(self, path: str | Path) -> Path:
         """Write the JSON report in one atomic step and give back its path."""
-        from memaudit.report_files import write_json
-
         return write_json(self.to_dict(), path)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a report that `save` wrote."""
-        from memaudit.report_files import read_json
-
         return cls.from_dict(read_json(path))
 
 
@@ -556,12 +549,3 @@ def _setting(value: Any) -> str:
     if isinstance(value, list | tuple):
         value = ", ".join(map(str, value))
     return clean(value, limit=600)
-
-
-def unknown_schema(schema: Any) -> SourceError:
-    """The error for a report that this version cannot read."""
-    return SourceError(
-        "E_UNSUPPORTED",
-        f"the report has schema {clean(schema)}, this memaudit reads schema {SCHEMA}",
-        hint="write it again with this version",
-    )

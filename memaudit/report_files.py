@@ -15,7 +15,6 @@ from typing import IO, TYPE_CHECKING, Any
 
 from memaudit import faults
 from memaudit.errors import MachineError, SourceError, clean
-from memaudit.report import SCHEMA, unknown_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +24,8 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
+#: Rises when a field of the JSON report changes its meaning or goes away.
+SCHEMA = 2
 #: Temporary files of ours are called like this; they live beside the target for an atomic rename.
 TEMPORARY, SUFFIX = ".memaudit-", ".tmp"
 _OURS = re.compile(r"\.memaudit-[a-z0-9_]{8}\.tmp")
@@ -160,7 +161,11 @@ def check_schema(data: dict[str, Any]) -> None:
         hint = "give the file that memaudit scan --json wrote"
         raise SourceError("E_UNSUPPORTED", "this is no memaudit report", hint=hint)
     if type(schema) is not int or schema != SCHEMA:  # True and 1.0 equal 1
-        raise unknown_schema(schema)
+        raise SourceError(
+            "E_UNSUPPORTED",
+            f"the report has schema {clean(schema)}, this memaudit reads schema {SCHEMA}",
+            hint="write it again with this version",
+        )
 
 
 def corrupt(error: Exception) -> SourceError:

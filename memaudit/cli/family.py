@@ -29,7 +29,6 @@ from memaudit.cli.output import (
 )
 from memaudit.cli.parameters import takes
 from memaudit.errors import ArgumentError, clean
-from memaudit.gates import parse_family_gates
 from memaudit.options import LARGEST_SEED, LONGEST, SHORTEST, Option, parse_settings
 
 if TYPE_CHECKING:
@@ -159,6 +158,7 @@ def _checked(
     sources: list[str], given: dict[str, Any]
 ) -> tuple[dict[str, Any], Target | None, Any]:
     """Arguments, where the report goes and the gates, or what is wrong, before any work starts."""
+    from memaudit.gates import parse_family_gates
     from memaudit.loading.access import access_from
     from memaudit.loading.source import parse_source
 

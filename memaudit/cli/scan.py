@@ -32,7 +32,6 @@ from memaudit.cli.output import (
 )
 from memaudit.cli.parameters import SOURCE, takes
 from memaudit.errors import ArgumentError, MemauditError, SourceError, clean
-from memaudit.gates import judged, parse_gates
 from memaudit.options import DEFAULT_QUERIES, LARGEST_SEED, Option, parse_settings
 from memaudit.registry import DEFAULT_PROBES
 
@@ -59,6 +58,7 @@ def scan(source: str, **given: Any) -> None:
     Exits: 0 clean, 1 gate hit, 2 arguments, 3 source, 4 incomplete, 5 machine, 130 interrupted
     (143 by SIGTERM, 129 by a lost terminal).
     """
+    from memaudit.gates import judged, parse_gates
     from memaudit.loading.access import access_from
     from memaudit.loading.source import parse_source
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from memaudit.errors import clean
 from memaudit.interfaces import AbstractReportFormat
 from memaudit.records import plain
-from memaudit.report import SCHEMA
-from memaudit.report_files import dumps
+from memaudit.report_files import SCHEMA, dumps
 
 if TYPE_CHECKING:
     from memaudit.report import Metric, Report
