@@ -412,7 +412,7 @@ class Report(Record):
         }
         times = {name.removesuffix("_seconds"): f"{s:.1f} s" for name, s in self.timing.items()}
         groups = {
-            "Settings": self.settings,
+            "Measurement": self.settings,
             "Model": weights,
             "Environment": self.environment,
             "Time": times,
