@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import jacrev
 
+from examples.reproduce.iatn.eq142_gru import gru_linearisation
 from memaudit_rnn.network import CellWeights, cell_weights
-from memaudit_rnn.stored_decays import gru_linearisation
 
 SIZE = 5
 EXACT = 1e-12
