@@ -352,18 +352,16 @@ ON_CIRCLE = 8 * np.finfo(np.float64).eps
 def paired(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     """The modes of `after` in the order of `before`, so that the largest change is small.
 
-    Either in the order that they have, which is that of the weights of a diagonal layer, or each
-    by its nearest neighbour, the slowest first: a decomposition gives them in any order.
+    Either in the order that they have, which is that of the weights of a diagonal layer, or by the
+    assignment with the least sum of changes: a decomposition gives them in any order.
     """
     if len(before) != len(after) or len(before) > MOST_PAIRED:
         return after
-    free = after.copy()
-    nearest = np.empty_like(after)
-    for place in np.argsort(-np.abs(before), kind="stable"):
-        chosen = int(np.argmin(np.abs(free - before[place])))
-        nearest[place] = free[chosen]
-        free = np.delete(free, chosen)
-    return min((after, nearest), key=lambda found: float(np.abs(found - before).max(initial=0.0)))
+    from scipy.optimize import linear_sum_assignment
+
+    changes = np.abs(after[None] - before[:, None])
+    assigned = after[linear_sum_assignment(changes)[1]]
+    return min((after, assigned), key=lambda found: float(np.abs(found - before).max(initial=0.0)))
 
 
 def shift(before: np.ndarray, after: np.ndarray) -> float | None:

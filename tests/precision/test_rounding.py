@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -86,6 +87,28 @@ def test_modes_in_another_order_are_the_same_modes():
     after = before[np.random.default_rng(1).permutation(40)]
     assert np.array_equal(paired(before, after), before)
     assert shift(before, after) == 0.0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_modes_that_moved_a_little_and_were_permuted_have_the_shift_of_their_moves(seed):
+    rng = np.random.default_rng(seed)
+    before = turned(40, seed)
+    gaps = np.abs(before[:, None] - before[None]) + np.eye(40)
+    # Half of the smallest gap at most: then the true pairing is that of the least moves.
+    moves = 0.49 * gaps.min() * rng.uniform(0, 1, 40) * np.exp(2j * np.pi * rng.uniform(size=40))
+    after = (before + moves)[rng.permutation(40)]
+    assert shift(before, after) == pytest.approx(np.abs(moves).max(), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_other_order_of_crowded_modes_has_a_smaller_sum_of_moves(seed):
+    rng = np.random.default_rng(seed)
+    before = turned(6, seed)
+    after = (before + 0.3 * turned(6, seed + 100))[rng.permutation(6)]
+    least = min(np.abs(np.array(p) - before).sum() for p in permutations(after))
+    found = paired(before, after)
+    in_order = np.abs(after - before).max() <= np.abs(found - before).max()
+    assert in_order or np.abs(found - before).sum() == pytest.approx(least, rel=1e-12)
 
 
 def test_a_diagonal_layer_keeps_its_order_where_neighbours_mislead():
