@@ -47,7 +47,7 @@ AGAIN = "try again later, or use --offline if a copy is in the cache"
 WAIT = "try again, wait longer with --timeout SECONDS, or use --offline if a copy is in the cache"
 LOG_IN = "log in with `hf auth login` or set HF_TOKEN"
 #: Words that a hub puts into its answers.
-_INVALID_TOKEN = "Invalid credentials in Authorization header"
+_INVALID_TOKEN = "Invalid credentials in Authorization header"  # noqa: S105
 _DISABLED = "Access to this resource is disabled."
 _LONGEST_WAIT = 10**6
 
