@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import socket
@@ -14,6 +15,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from huggingface_hub import constants
+
+#: An address where nobody listens.
+NOBODY = "http://127.0.0.1:9"
 #: Longer than any test; a stalled answer ends when the hub is closed.
 FOREVER = 120.0
 
@@ -97,6 +102,12 @@ class Answer(BaseHTTPRequestHandler):
 Trouble = Callable[[Answer], None]
 
 
+def point_at(url: str) -> None:
+    """Set HF_ENDPOINT; huggingface_hub reads its environment once, and is made to read it again."""
+    os.environ["HF_ENDPOINT"] = url
+    importlib.reload(constants)
+
+
 class Hub:
     """Serves repositories from one port, and their large files from another.
 
@@ -118,12 +129,14 @@ class Hub:
         return urlsplit(self.url).netloc
 
     def __enter__(self) -> Hub:
+        point_at(self.url)
         for server in self._servers:
             threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self.over.set()
+        point_at(NOBODY)
         for server in self._servers:
             server.shutdown()
             server.server_close()
