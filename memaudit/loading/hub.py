@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import errno
 import json
+import os
 import shutil
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from memaudit.loading.files import INDEX, SUFFIXES, rank_weights, stem_and_suffi
 
 if TYPE_CHECKING:
     from memaudit.loading.access import Access
+    from memaudit.loading.files import Stamp
 
 #: What an adapter reads beside the weights.
 BESIDE = (
@@ -83,6 +85,23 @@ def fetch_repository(name: str, *, revision: str | None, access: Access) -> Fetc
             return Fetched(folder, (f"{error.fact}: {used}",))
     except MemauditError as error:
         raise error.at(name if revision is None else f"{name}@{revision}") from None
+
+
+def require_announced(weights: Iterable[Stamp]) -> None:
+    """Raise E_CORRUPT for weights that are not those that the hub announced.
+
+    The cache names large files by their SHA-256, which the library compares for Xet only.
+    """
+    for file in weights:
+        announced = os.path.basename(os.readlink(file.path)) if file.path.is_symlink() else ""
+        if len(announced) == 64 and announced != file.sha256:
+            raise SourceError(
+                "E_CORRUPT",
+                f"{clean(file.path.name)} is not what the hub announces: "
+                f"its SHA-256 is {file.sha256}, not {clean(announced)}",
+                hint=f"remove {clean(file.path)} and the file that it links to, and try again",
+                stage="fetch",
+            )
 
 
 def _check(name: str, revision: str | None) -> None:

@@ -349,6 +349,20 @@ def test_a_body_of_another_length_leaves_nothing_and_works_the_next_time(
         assert "from the hub" in notes()[0]
 
 
+@pytest.mark.parametrize("when", ["on the way", "in the cache"])
+def test_weights_that_were_damaged_are_refused_and_named(when: str, hub_home: Path):
+    damaged = WEIGHTS[:-1] + bytes([WEIGHTS[-1] ^ 1])
+    with Hub(repository(), **{"store": body(damaged)} if when == "on the way" else {}):
+        if when == "in the cache":
+            notes()
+            (snapshot(hub_home) / "model.safetensors").write_bytes(damaged)
+        for offline in (False, True):
+            error = refusal(offline=offline)
+            assert error.code == "E_CORRUPT"
+            assert "SHA-256" in error.fact
+            assert "model.safetensors" in error.hint
+
+
 def test_a_connection_that_breaks_once_is_mended():
     once = first_time(broken_off(len(WEIGHTS), WEIGHTS[:50]))
     with Hub(repository(), store=once):
