@@ -6,8 +6,6 @@ import hashlib
 import importlib
 import json
 import os
-import socket
-import struct
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -245,20 +243,6 @@ def dripping(announced: int, *, pause: float) -> Trouble:
                 return
             answer.wfile.write(b" ")
             answer.wfile.flush()
-
-    return trouble
-
-
-def reset(sent: bytes) -> Trouble:
-    """Send a little, then drop the connection without a farewell."""
-
-    def trouble(answer: Answer) -> None:
-        answer.begin(200, {"Content-Length": str(2 * len(sent))})
-        answer.wfile.write(sent)
-        at_once = struct.pack("ii", 1, 0)
-        answer.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
-        answer.close_connection = True
-        os.close(answer.connection.detach())
 
     return trouble
 
