@@ -68,7 +68,10 @@ class Source:
 
         try:
             if self.kind == "hub":
+                from memaudit.loading.hub import require_announced
+
                 found = open_checkpoint(self.fetched.folder, self.access)
+                require_announced(found.stamps)
                 return replace(found, notes=(*self.fetched.notes, *found.notes))
             if self.path is None:
                 raise SourceError("E_UNSUPPORTED", "there is no local file here")

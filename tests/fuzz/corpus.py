@@ -73,12 +73,3 @@ def index() -> bytes:
     """The text of an honest index of shards."""
     shards = {name: "model-00001-of-00001.safetensors" for name in weights()}
     return json.dumps({"metadata": {"total_size": 72}, "weight_map": shards}).encode()
-
-
-def listing() -> bytes:
-    """What the hub says about an honest repository."""
-    files = [
-        {"rfilename": "config.json", "size": 20},
-        {"rfilename": "model.safetensors", "size": 9},
-    ]
-    return json.dumps({"id": "org/name", "sha": "0" * 40, "siblings": files}).encode()

@@ -77,13 +77,6 @@ def inert(data: bytes) -> object:
     return rebuild(described, parts, max_tensors=1000)
 
 
-def listed(data: bytes) -> object:
-    """Read the hub's listing of a repository."""
-    from memaudit.loading.hub import read_listing
-
-    return read_listing(data, host="hub.example")
-
-
 def reported(data: bytes) -> object:
     """Read a JSON report."""
     from memaudit.report import Report
@@ -121,7 +114,6 @@ def targets() -> list[Target]:
             json_texts(corpus.index()),
             in_folder("model.safetensors.index.json"),
         ),
-        Target("a hub's listing", json_texts(corpus.listing()), listed),
         Target("a report", json_texts(report_bytes()), reported),
     ]
     return found

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
-import socket
-import struct
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from huggingface_hub import constants
+
+#: An address where nobody listens.
+NOBODY = "http://127.0.0.1:9"
 #: Longer than any test; a stalled answer ends when the hub is closed.
 FOREVER = 120.0
 
@@ -97,6 +100,12 @@ class Answer(BaseHTTPRequestHandler):
 Trouble = Callable[[Answer], None]
 
 
+def point_at(url: str) -> None:
+    """Set HF_ENDPOINT; huggingface_hub reads its environment once, and is made to read it again."""
+    os.environ["HF_ENDPOINT"] = url
+    importlib.reload(constants)
+
+
 class Hub:
     """Serves repositories from one port, and their large files from another.
 
@@ -118,12 +127,14 @@ class Hub:
         return urlsplit(self.url).netloc
 
     def __enter__(self) -> Hub:
+        point_at(self.url)
         for server in self._servers:
             threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self.over.set()
+        point_at(NOBODY)
         for server in self._servers:
             server.shutdown()
             server.server_close()
@@ -232,20 +243,6 @@ def dripping(announced: int, *, pause: float) -> Trouble:
                 return
             answer.wfile.write(b" ")
             answer.wfile.flush()
-
-    return trouble
-
-
-def reset(sent: bytes) -> Trouble:
-    """Send a little, then drop the connection without a farewell."""
-
-    def trouble(answer: Answer) -> None:
-        answer.begin(200, {"Content-Length": str(2 * len(sent))})
-        answer.wfile.write(sent)
-        at_once = struct.pack("ii", 1, 0)
-        answer.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
-        answer.close_connection = True
-        os.close(answer.connection.detach())
 
     return trouble
 

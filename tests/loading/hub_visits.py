@@ -2,53 +2,61 @@
 
 from __future__ import annotations
 
-import os
+import importlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import constants
 from safetensors.torch import save
+from torch import nn
 
-from memaudit.errors import MemauditError
-from memaudit.loading.access import Access
-from memaudit.loading.hub import Fetched, fetch_repository
-from tests.loading.hub_server import Hub, Repository
+import memaudit
+from memaudit import MemauditError
+from tests.loading.hub_server import NOBODY, Hub, Repository
 
-WEIGHTS = save({"lstm.weight_ih_l0": torch.arange(6.0).reshape(2, 3)})
 NAME = "org/lstm"
+with torch.random.fork_rng():
+    LSTM = nn.LSTM(3, 4)
+WEIGHTS = save(LSTM.state_dict())
 
 
 @pytest.fixture
-def hub_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def hub_home(tmp_path: Path) -> Iterator[Path]:
     """A cache of its own, and nothing of the caller's settings."""
-    for name in ("HF_TOKEN", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_OFFLINE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setenv("NO_PROXY", "*")
-    return tmp_path / "home"
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("HF_TOKEN", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_OFFLINE"):
+            patch.delenv(name, raising=False)
+        patch.setenv("HF_HOME", str(tmp_path / "home"))
+        patch.setenv("HF_HUB_OFFLINE", "0")
+        patch.setenv("HF_ENDPOINT", NOBODY)
+        patch.setenv("NO_PROXY", "*")
+        importlib.reload(constants)
+        yield tmp_path / "home"
+    importlib.reload(constants)
 
 
-def repository() -> Repository:
+def repository(**files: bytes) -> Repository:
     """A small model."""
-    files = {"config.json": b"{}", "model.safetensors": WEIGHTS}
-    return Repository(NAME, files, large=("model.safetensors",), tags=("v1", "feature/x"))
+    held = {"config.json": b"{}", "model.safetensors": WEIGHTS, **files}
+    return Repository(NAME, held, large=("model.safetensors",), tags=("v1", "feature/x"))
 
 
-def fetch(hub: Hub | None = None, revision: str | None = None, **allowed: object) -> Fetched:
-    """Fetch from this hub; without one, from an address where nobody listens."""
-    os.environ["HF_ENDPOINT"] = hub.url if hub else "http://127.0.0.1:9"
-    return fetch_repository(NAME, revision=revision, access=Access(**allowed))  # type: ignore
+def notes(**options: Any) -> tuple[str, ...]:
+    """What an opened model says about where it is from."""
+    return memaudit.load(NAME, **options).identity.notes
 
 
-def refusal(kind: type[MemauditError], hub: Hub | None = None, **more: object) -> MemauditError:
-    with pytest.raises(kind) as caught:
-        fetch(hub, **more)  # type: ignore
+def refusal(source: str = NAME, **options: Any) -> MemauditError:
+    """The error that opening it ends in."""
+    with pytest.raises(MemauditError) as caught:
+        memaudit.load(source, **options)
     return caught.value
 
 
-def garbage(home: Path) -> list[str]:
-    """Half-written files that nobody will go on with: their names are made up each time."""
-    names = [path.name for path in home.rglob("*.incomplete")]
-    return [name for name in names if name.count(".") > 1]
+def bodies(hub: Hub) -> list[str]:
+    """The files of which the contents were asked for, in their order."""
+    gets = (a.path for a in hub.asked if a.method == "GET" and "/api/" not in a.path)
+    return [path.rpartition("/")[2] for path in gets]

@@ -1,117 +1,187 @@
-"""Repositories of a hub: what is fetched, from where, and what the cache can stand in for."""
+"""Repositories of a hub: what is fetched, from where, and what is said when that fails."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 import torch
 
-from memaudit.errors import ArgumentError, MachineError, SourceError
-from memaudit.loading.access import Access, Limits
-from memaudit.loading.checkpoint import open_checkpoint
-from memaudit.loading.hub import fetch_repository
-from tests.loading.hub_server import Hub, Repository, first_time, silence, status
-from tests.loading.hub_visits import NAME, WEIGHTS, fetch, hub_home, refusal, repository
+import memaudit
+from memaudit.cli.app import main
+from tests.loading.hub_server import (
+    NOBODY,
+    Answer,
+    Hub,
+    Repository,
+    Trouble,
+    body,
+    broken_off,
+    dripping,
+    first_time,
+    git_object,
+    point_at,
+    silence,
+    stalling,
+    status,
+)
+from tests.loading.hub_visits import (
+    LSTM,
+    NAME,
+    WEIGHTS,
+    bodies,
+    hub_home,
+    notes,
+    refusal,
+    repository,
+)
 
 __all__ = ["hub_home"]
 
 pytestmark = pytest.mark.usefixtures("hub_home")
 
-
-def bodies(hub: Hub) -> set[str]:
-    """The files of which the contents were asked for."""
-    return {
-        a.path.rpartition("/")[2] for a in hub.asked if a.method == "GET" and "/api/" not in a.path
-    }
+COMMIT = repository().commit
+TOKEN = "hf_aRecognisableSecret0123"
+SHARDS = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
 
 
-def test_a_repository_is_fetched_and_opens():
-    with Hub(repository()) as hub:
-        found = fetch(hub)
-    commit = repository().commit
-    assert found.commit == commit
-    assert found.notes == (f"{NAME} at commit {commit} from the hub",)
-    opened = open_checkpoint(found.folder)
-    assert torch.equal(opened.tensors["lstm.weight_ih_l0"], torch.arange(6.0).reshape(2, 3))
+def snapshot(home: Path, commit: str = COMMIT) -> Path:
+    return home / "hub" / "models--org--lstm" / "snapshots" / commit
 
 
-def test_only_weights_configs_and_tokenizers_are_fetched():
+def partial_files(home: Path) -> list[str]:
+    return [path.name for path in home.rglob("*.incomplete")]
+
+
+def sharded(**more: str) -> Repository:
+    """The weights in two files, and an index that names them and `more`."""
+    tensors = LSTM.state_dict()
+    halves = [dict(list(tensors.items())[i::2]) for i in (0, 1)]
+    named = {key: shard for shard, half in zip(SHARDS, halves, strict=True) for key in half}
+    index = json.dumps({"weight_map": {**named, **more}}).encode()
+    from safetensors.torch import save
+
+    files = {shard: save(half) for shard, half in zip(SHARDS, halves, strict=True)}
+    return Repository(NAME, {"model.safetensors.index.json": index, **files}, large=tuple(SHARDS))
+
+
+# What is fetched.
+
+
+def test_a_repository_is_the_model_that_was_saved():
+    with Hub(repository()):
+        subject = memaudit.load(NAME)
+    inputs = torch.randn(2, 5, 3)
+    expected = LSTM(inputs.transpose(0, 1))[0].transpose(0, 1)
+    torch.testing.assert_close(subject.respond(inputs).float(), expected, rtol=0, atol=1e-6)
+    assert subject.identity.notes[0] == f"{NAME} at commit {COMMIT} from the hub"
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_only_weights_configs_tokenizers_and_trusted_code_are_fetched(trusted: bool):
     files = {
         "modeling_lstm.py": b"raise SystemExit",
         "pytorch_model.bin": b"pickle",
         "optimizer.pt": b"pickle",
         "README.md": b"words",
-        "tokenizer.json": b"{ }",
         "vocab.txt": b"a",
-        "vocab.py": b"raise SystemExit",
         "sub/model.safetensors": WEIGHTS,
     }
-    repo = Repository(NAME, {**repository().files, **files}, large=("model.safetensors",))
-    with Hub(repo) as hub:
-        found = fetch(hub)
-    wanted = {"config.json", "model.safetensors", "tokenizer.json", "vocab.txt"}
-    assert bodies(hub) == wanted
-    assert {p.name for p in found.folder.iterdir()} == wanted
-    assert "model.safetensors was fetched; not pytorch_model.bin" in found.notes
-
-
-@pytest.mark.parametrize("revision", ["v1", "feature/x", repository().commit])
-def test_a_branch_a_tag_or_a_commit_is_found_again_offline(revision: str):
-    with Hub(repository()) as hub:
-        found = fetch(hub, revision)
-    again = fetch(None, revision, offline=True)
-    assert again.folder == found.folder
-    assert again.notes == (f"{NAME} at commit {found.commit} from the cache, offline",)
+    with Hub(repository(**files)) as hub:
+        said = notes(trust_remote_code=trusted)
+    code = {"modeling_lstm.py"} if trusted else set()
+    assert set(bodies(hub)) == {"config.json", "model.safetensors", "vocab.txt", *code}
+    assert "model.safetensors was fetched; not pytorch_model.bin" in said
 
 
 def test_the_shards_that_the_index_names_are_fetched():
-    shards = {f"model-0000{i}-of-00002.safetensors": WEIGHTS + bytes(i) for i in (1, 2)}
-    weight_map = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
-    evil = {"c": "../../x.safetensors", "d": "modeling.py", "e": "nowhere.safetensors"}
-    index = json.dumps({"weight_map": {**weight_map, **evil}}).encode()
-    files = {
-        "model.safetensors.index.json": index,
-        "modeling.py": b"",
-        "model-x.safetensors": WEIGHTS,
-    }
-    with Hub(Repository(NAME, {**files, **shards})) as hub:
-        fetch(hub)
-    assert bodies(hub) == {"model.safetensors.index.json", *shards}
+    elsewhere = {"c": "../../x.safetensors", "d": "modeling.py"}
+    repo = sharded(**elsewhere)
+    repo.files |= {"modeling.py": b"", "model-x.safetensors": WEIGHTS}
+    with Hub(repo) as hub:
+        assert refusal().code == "E_PATH"
+        assert set(bodies(hub)) == {"model.safetensors.index.json", *SHARDS}
+    repo = sharded()
+    with Hub(repo):
+        assert notes()[0] == f"{NAME} at commit {repo.commit} from the hub"
 
 
-def test_a_second_fetch_asks_for_the_listing_only():
+def test_a_second_visit_asks_for_the_listing_and_for_no_file():
     with Hub(repository()) as hub:
-        fetch(hub)
+        notes()
         before = len(hub.asked)
-        fetch(hub)
-        assert [a.path.partition("?")[0] for a in hub.asked[before:]] == [
-            f"/api/models/{NAME}/revision/main"
-        ]
+        notes()
+    assert [a.path.partition("?")[0] for a in hub.asked[before:]] == [f"/api/models/{NAME}"]
+
+
+@pytest.mark.parametrize("revision", [None, "v1", "feature/x", COMMIT])
+def test_a_branch_a_tag_or_a_commit_is_found_again_offline(revision: str | None):
+    with Hub(repository()):
+        notes(revision=revision)
+    assert notes(revision=revision, offline=True)[0] == (
+        f"{NAME} at commit {COMMIT} from the cache, offline"
+    )
 
 
 def test_the_progress_of_a_download_is_told():
     told: list[tuple[str, int, int]] = []
-    large = bytes(200_000)
-    repo = Repository(NAME, {"model.safetensors": large})
-    slow = first_time(lambda answer: _in_two_halves(answer, large))
-    with Hub(repo, body=slow) as hub:
-        fetch(hub, progress=lambda *event: told.append(event))
-    assert ("downloading model.safetensors", len(large) // 2, len(large)) in told
+    with Hub(repository()):
+        memaudit.scan(
+            NAME, level="quick", horizon=16, progress=lambda *event: told.append(event[:3])
+        )
+    assert ("downloading model.safetensors", len(WEIGHTS), len(WEIGHTS)) in told
 
 
-def _in_two_halves(answer, content: bytes) -> None:
-    answer.begin(200, {"Content-Length": str(len(content))})
-    answer.wfile.write(content[: len(content) // 2])
-    answer.hub.over.wait(1.0)
-    answer.wfile.write(content[len(content) // 2 :])
+@pytest.mark.parametrize(
+    ("files", "code", "says"),
+    [
+        ({}, "E_NOT_FOUND", "nor any other file"),
+        ({"model.h5": b"", "data.csv": b""}, "E_NOT_FOUND", "only data.csv, model.h5"),
+        ({"a.safetensors": b"", "b.safetensors": b""}, "E_PATH", "a.safetensors, b.safetensors"),
+    ],
+)
+def test_what_a_folder_would_refuse_is_refused_before_it_is_fetched(files, code, says):
+    with Hub(Repository(NAME, files)) as hub:
+        error = refusal()
+        assert bodies(hub) == []
+    assert error.code == code
+    assert says in error.fact
+
+
+@pytest.mark.parametrize(
+    ("size", "limit", "code"), [(1 << 50, None, "E_LIMIT"), (1 << 50, 1 << 60, "E_DISK")]
+)
+def test_what_is_too_large_is_refused_before_it_is_fetched(size, limit, code):
+    repo = repository()
+    repo.listing = {"siblings": [{"rfilename": "model.safetensors", "size": size}]}
+    with Hub(repo) as hub:
+        assert refusal(max_bytes=limit).code == code
+        assert bodies(hub) == []
+
+
+@pytest.mark.parametrize("name", ["a--b/c", "a/b..c", "a/b.git", f"a/{'b' * 97}"])
+def test_a_name_that_no_hub_has_is_refused_without_asking(name: str):
+    with Hub(repository()) as hub:
+        assert refusal(name).code == "E_NOT_FOUND"
+        assert hub.asked == []
+
+
+def test_a_revision_that_would_lead_out_of_the_cache_is_refused():
+    assert "is no revision" in refusal(f"{NAME}@a/../../b", offline=True).fact
+
+
+# What the cache can stand in for.
 
 
 def test_offline_and_not_in_the_cache():
-    error = refusal(MachineError, offline=True)
+    error = refusal(offline=True)
     assert error.code == "E_OFFLINE"
     assert "not in the cache" in error.fact
     assert "without --offline" in error.hint
@@ -122,110 +192,290 @@ def test_the_environment_can_forbid_the_network(variable: str, monkeypatch: pyte
     monkeypatch.delenv("HF_HUB_OFFLINE")
     monkeypatch.setenv(variable, "1")
     with Hub(repository()) as hub:
-        assert refusal(MachineError, hub).code == "E_OFFLINE"
+        assert refusal().code == "E_OFFLINE"
         assert hub.asked == []
 
 
-def test_half_a_copy_is_no_copy_offline():
-    with Hub(repository()) as hub:
-        found = fetch(hub)
-    (found.folder / "model.safetensors").unlink()
-    error = refusal(MachineError, offline=True)
+@pytest.mark.parametrize("repo", [repository(), sharded()], ids=["whole", "sharded"])
+def test_half_a_copy_is_no_copy(repo: Repository, hub_home: Path):
+    with Hub(repo):
+        notes()
+    gone = repo.large[-1]
+    (snapshot(hub_home, repo.commit) / gone).unlink()
+    error = refusal(offline=True)
     assert error.code == "E_OFFLINE"
-    assert "lacks the weights" in error.fact
-
-
-def test_a_missing_shard_is_named_offline():
-    shard = "model-00001-of-00001.safetensors"
-    index = json.dumps({"weight_map": {"a": shard}}).encode()
-    with Hub(Repository(NAME, {"model.safetensors.index.json": index, shard: WEIGHTS})) as hub:
-        found = fetch(hub)
-    (found.folder / shard).unlink()
-    assert f"lacks {shard}" in refusal(MachineError, offline=True).fact
-
-
-def test_weights_that_rotted_in_the_cache_are_refused_offline():
-    with Hub(repository()) as hub:
-        found = fetch(hub)
-    blob = (found.folder / "model.safetensors").resolve()
-    blob.write_bytes(blob.read_bytes()[:-1] + b"\x7f")
-    error = refusal(SourceError, offline=True)
-    assert error.code == "E_CORRUPT"
-    assert str(found.folder) in error.hint
-    assert blob.exists()
-
-
-TROUBLES = {
-    "answered 503": status(503),
-    "answered 429": status(429, Retry_After="7"),
-    "gave no answer for 1 s": silence,
-}
-
-
-@pytest.mark.parametrize("why", TROUBLES)
-def test_a_hub_that_does_not_answer_is_excused_by_the_cache_with_a_note(why: str):
-    with Hub(repository()) as hub:
-        found = fetch(hub)
-        hub.troubles["listing"] = TROUBLES[why]
-        again = fetch(hub, timeout=1.0)
-    assert again.folder == found.folder
-    assert len(again.notes) == 1
-    assert f"the hub {why}" in again.notes[0]
-    assert f"the copy of commit {found.commit} in the cache was used" in again.notes[0]
-
-
-def test_a_hub_that_is_not_there_is_excused_by_the_cache_with_a_note():
-    with Hub(repository()) as hub:
-        fetch(hub)
-    assert fetch(None).notes[0].startswith("the hub refused the connection: the copy of commit")
+    assert "lacks" in error.fact
+    assert gone in error.fact
+    assert refusal().code == "E_NETWORK"
 
 
 @pytest.mark.parametrize(
-    "trouble",
-    [status(403, X_Error_Code="GatedRepo"), status(404, X_Error_Code="RepoNotFound"), status(401)],
-    ids=["gated", "gone", "login"],
+    ("why", "trouble"),
+    [
+        ("answered 503", status(503)),
+        ("answered 429 and wants to be left alone for 7 s", status(429, Retry_After="7")),
+        ("gave no answer for 1 s", silence),
+        ("does not answer as a hub", body(b"<html>Sign in to the guest network</html>")),
+        ("refused the connection", None),
+    ],
 )
-def test_a_hub_that_says_no_is_believed_whatever_is_in_the_cache(trouble):
+def test_a_hub_that_cannot_be_asked_is_excused_by_the_cache(why: str, trouble: Trouble | None):
     with Hub(repository()) as hub:
-        fetch(hub)
-        hub.troubles["listing"] = trouble
-        assert refusal(SourceError, hub).code in ("E_GATED", "E_NOT_FOUND")
+        notes()
+        hub.troubles |= {"listing": trouble} if trouble else {}
+        if trouble is None:
+            point_at(NOBODY)
+        said = notes(timeout=1.0)[0]
+    assert why in said
+    assert said.endswith(f"the copy of commit {COMMIT} in the cache was used")
 
 
-def test_weights_beyond_the_limit_are_refused_before_they_are_fetched():
+# Hubs that say no.
+
+NO = [
+    (401, {"X_Error_Code": "RepoNotFound"}, "E_NOT_FOUND", "no such repository"),
+    (404, {"X_Error_Code": "RevisionNotFound"}, "E_NOT_FOUND", "no such revision"),
+    (404, {}, "E_NOT_FOUND", "no such repository"),
+    (401, {}, "E_GATED", "asks for a login"),
+    (403, {}, "E_GATED", "does not let you read"),
+    (403, {"X_Error_Code": "GatedRepo"}, "E_GATED", "is gated"),
+]
+
+
+@pytest.mark.parametrize(("number", "headers", "code", "says"), NO)
+def test_a_hub_that_says_no_is_believed_whatever_is_in_the_cache(number, headers, code, says):
     with Hub(repository()) as hub:
-        error = refusal(SourceError, hub, limits=Limits(max_bytes=10))
-        assert bodies(hub) == set()
-    assert error.code == "E_LIMIT"
+        notes()
+        hub.troubles["listing"] = status(number, X_Error_Message="EVIL", **headers)
+        error = refusal()
+    assert error.code == code
+    assert says in error.fact
+    assert error.hint
+    assert "EVIL" not in str(error)
 
 
-def test_a_full_disk_is_noticed_before_the_download(hub_home: Path):
-    repo = repository()
-    huge = {"rfilename": "model.safetensors", "size": 1 << 55}
-    repo.listing = {"siblings": [huge]}
-    with Hub(repo) as hub:
-        error = refusal(MachineError, hub, limits=Limits(max_bytes=1 << 60))
-        assert bodies(hub) == set()
+@pytest.mark.parametrize("number", [408, 418, 429, 500, 503])
+def test_a_hub_that_does_not_answer_the_question(number: int):
+    with Hub(listing=status(number)) as hub:
+        error = refusal()
+    assert error.code == "E_NETWORK"
+    assert error.fact == f"the hub at {hub.host} answered {number}"
+
+
+def test_a_file_that_only_members_may_read():
+    with Hub(repository(), head=status(403, X_Error_Code="GatedRepo")):
+        assert refusal().code == "E_GATED"
+
+
+def test_the_store_of_large_files_knows_no_users():
+    with Hub(repository(), store=status(403)) as hub:
+        error = refusal()
+    assert error.code == "E_NETWORK"
+    assert hub.store_url.removeprefix("http://") in error.fact
+
+
+@pytest.mark.parametrize(
+    ("listing", "ends"), [(status(401), 3), (status(500), 5), (silence, 5), (None, 3)]
+)
+def test_the_token_is_sent_to_the_hub_alone_and_never_printed(
+    listing: Trouble | None, ends: int, monkeypatch, capfd
+):
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.setenv("HF_DEBUG", "1")
+    broken = repository(**{"model.safetensors": b"no weights"})
+    with Hub(broken, **{"listing": listing} if listing else {}) as hub:
+        assert main(["scan", NAME, "--debug", "--timeout", "1"]) == ends
+    told = "".join(capfd.readouterr())
+    assert TOKEN not in told
+    assert ("refused the token" in told) == (ends == 3 and listing is not None)
+    assert all(a.token == ("" if a.at_store else TOKEN) for a in hub.asked)
+
+
+# Hubs and connections that fail.
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        (NOBODY, "the hub at 127.0.0.1:9 refused the connection"),
+        ("http://me:secret@hub.invalid", "the hub at hub.invalid cannot be found"),
+        ("nonsense", "does not answer as a hub"),
+    ],
+)
+def test_an_address_without_a_hub(url: str, says: str):
+    point_at(url)
+    error = refusal()
+    assert error.code == "E_NETWORK"
+    assert says in error.fact
+    assert "secret" not in str(error)
+    assert "HF_ENDPOINT" in error.hint
+
+
+def test_a_hub_without_the_encryption_that_its_address_promises():
+    with Hub(repository()) as hub:
+        point_at(hub.url.replace("http:", "https:"))
+        assert "TLS" in refusal().fact
+
+
+@pytest.mark.parametrize("answer", [b"", b"[]", b"null", b"{}", b"\xff\xfe", b"[" * 200_000])
+def test_an_answer_that_is_no_listing(answer: bytes):
+    with Hub(listing=body(answer)):
+        assert refusal().code in ("E_NETWORK", "E_NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    "index", [b"{", b"[]", b'{"weight_map": []}', b'{"weight_map": {"a": 5}}', b"[" * 10**6]
+)
+def test_an_index_that_names_no_weights_is_refused_by_who_opens_it(index: bytes):
+    with Hub(Repository(NAME, {"model.safetensors.index.json": index})) as hub:
+        assert refusal().code in ("E_CORRUPT", "E_LIMIT", "E_WEIGHTS")
+        assert bodies(hub) == ["model.safetensors.index.json"]
+
+
+@pytest.mark.parametrize(
+    "store",
+    [broken_off(len(WEIGHTS), WEIGHTS[:50]), body(WEIGHTS + b"x"), body(WEIGHTS[:-1])],
+    ids=["breaks off", "too long", "too short"],
+)
+def test_a_body_of_another_length_leaves_nothing_and_works_the_next_time(
+    store: Trouble, hub_home: Path, monkeypatch: pytest.MonkeyPatch
+):
+    # The library waits for a second before it tries again.
+    monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda seconds: None)
+    with Hub(repository(), store=store) as hub:
+        assert refusal().code == "E_NETWORK"
+        assert partial_files(hub_home) == []
+        del hub.troubles["store"]
+        assert "from the hub" in notes()[0]
+
+
+@pytest.mark.parametrize("when", ["on the way", "in the cache"])
+def test_weights_that_were_damaged_are_refused_and_named(when: str, hub_home: Path):
+    damaged = WEIGHTS[:-1] + bytes([WEIGHTS[-1] ^ 1])
+    with Hub(repository(), **{"store": body(damaged)} if when == "on the way" else {}):
+        if when == "in the cache":
+            notes()
+            (snapshot(hub_home) / "model.safetensors").write_bytes(damaged)
+        for offline in (False, True):
+            error = refusal(offline=offline)
+            assert error.code == "E_CORRUPT"
+            assert "SHA-256" in error.fact
+            assert "model.safetensors" in error.hint
+
+
+def test_a_connection_that_breaks_once_is_mended():
+    once = first_time(broken_off(len(WEIGHTS), WEIGHTS[:50]))
+    with Hub(repository(), store=once):
+        assert "from the hub" in notes()[0]
+
+
+def test_a_cache_that_cannot_be_made(hub_home: Path):
+    hub_home.write_text("a file where the folder should be")
+    with Hub(repository()):
+        error = refusal()
     assert error.code == "E_DISK"
     assert str(hub_home) in error.fact
 
 
-@pytest.mark.parametrize("name", ["a--b/c", "a/b..c", "a/b.git", f"a/{'b' * 96}"])
-def test_a_name_that_no_hub_has_is_refused_without_asking(name: str):
-    with pytest.raises(SourceError, match="E_NOT_FOUND"):
-        fetch_repository(name, revision=None, access=Access())
+def test_a_disk_that_is_full(monkeypatch: pytest.MonkeyPatch):
+    def full(*words: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("huggingface_hub.HfApi.hf_hub_download", full)
+    with Hub(repository()):
+        error = refusal()
+    assert error.code == "E_DISK"
+    assert "is full" in error.fact
 
 
-@pytest.mark.parametrize("revision", ["a/../../b", "a//b", ".x", "x/."])
-def test_a_revision_that_would_lead_out_of_the_cache_is_refused(revision: str):
-    with pytest.raises(ArgumentError, match="no revision"):
-        fetch_repository(NAME, revision=revision, access=Access())
+# How long a hub is waited for.
+
+STALLS = {
+    "a silent listing": ("listing", silence),
+    "half a listing": ("listing", stalling(1000, b"{")),
+    "a listing in drops": ("listing", dripping(1000, pause=0.2)),
+    "a silent head": ("head", silence),
+    "a silent store": ("store", silence),
+    "half a file": ("store", stalling(len(WEIGHTS), WEIGHTS[:50])),
+    "a file in drops": ("store", dripping(len(WEIGHTS), pause=0.2)),
+}
 
 
-def test_the_child_starts_without_torch_and_without_the_working_directory(tmp_path: Path):
-    (tmp_path / "json.py").write_text("raise SystemExit('the working directory was searched')")
-    code = "import memaudit.loading.hub_child, sys; print('torch' in sys.modules)"
-    told = subprocess.run(
-        [sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert told.stdout == "False\n"
+@pytest.mark.parametrize("stall", STALLS)
+def test_a_hub_that_stalls_is_given_up(stall: str, hub_home: Path):
+    stage, trouble = STALLS[stall]
+    with Hub(repository(), **{stage: trouble}) as hub:
+        error = refusal(timeout=1.0)
+        left = [path for path in hub_home.rglob("*.incomplete") if path.stat().st_size]
+    assert error.code == "E_NETWORK"
+    assert error.fact == f"the hub at {hub.host} gave no answer for 1 s"
+    assert "--timeout" in error.hint
+    assert left == []
+
+
+def test_the_process_ends_though_the_hub_is_still_silent():
+    with Hub(repository(), head=silence):
+        done = subprocess.run(
+            [sys.executable, "-m", "memaudit", "scan", NAME, "--timeout", "1"],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+    assert done.returncode == 5
+    assert done.stderr.startswith(f"memaudit: error[E_NETWORK] {NAME}: the hub at ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_slow_hub_that_gets_on_is_waited_for():
+    padded = WEIGHTS + bytes(6 << 17)
+    repo = repository(**{"model.safetensors": padded})
+
+    def slow(answer: Answer) -> None:
+        answer.begin(200, {"Content-Length": str(len(padded))})
+        for start in range(0, len(padded), 1 << 17):
+            answer.hub.over.wait(0.5)
+            answer.wfile.write(padded[start : start + (1 << 17)])
+
+    with Hub(repo, store=slow):
+        assert refusal(timeout=2.0).code == "E_CORRUPT"  # it came, and is no safetensors file
+
+
+def test_another_process_that_fetches_the_file_is_waited_for(hub_home: Path):
+    content, begun, enough = repository().files["config.json"], threading.Event(), 6
+    locks = hub_home / "hub" / ".locks" / "models--org--lstm"
+    blobs = hub_home / "hub" / "models--org--lstm" / "blobs"
+
+    def other_process() -> None:
+        for folder in (locks, blobs):
+            folder.mkdir(parents=True)
+        with (locks / f"{git_object(content)}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            begun.set()
+            for number in range(enough):
+                (blobs / "other.incomplete").write_bytes(bytes(number + 1))
+                threading.Event().wait(0.5)
+        (blobs / "other.incomplete").unlink()
+
+    thread = threading.Thread(target=other_process)
+    thread.start()
+    begun.wait(20)
+    with Hub(repository()):
+        assert "from the hub" in notes(timeout=1.0)[0]
+    thread.join()
+
+
+def test_an_interrupt_leaves_no_part_of_a_file(hub_home: Path):
+    large = repository(**{"model.safetensors": bytes(1 << 20)})
+
+    def interrupted(stage: str, *_: object) -> None:
+        if stage.startswith("downloading model"):
+            raise KeyboardInterrupt
+
+    with Hub(large, store=stalling(1 << 20, bytes(1 << 19))):
+        from memaudit.loading.access import Access
+        from memaudit.loading.source import parse_source
+
+        with pytest.raises(KeyboardInterrupt):
+            _ = parse_source(NAME, access=Access(progress=interrupted)).fetched
+        assert partial_files(hub_home) == []
