@@ -121,7 +121,9 @@ def test_a_second_visit_asks_for_the_listing_and_for_no_file():
     assert [a.path.partition("?")[0] for a in hub.asked[before:]] == [f"/api/models/{NAME}"]
 
 
-@pytest.mark.parametrize("revision", [None, "v1", "feature/x", COMMIT])
+@pytest.mark.parametrize(
+    "revision", [None, "v1", "feature/x", COMMIT], ids=["none", "tag", "branch", "commit"]
+)
 def test_a_branch_a_tag_or_a_commit_is_found_again_offline(revision: str | None):
     with Hub(repository()):
         notes(revision=revision)
