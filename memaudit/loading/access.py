@@ -32,7 +32,8 @@ class Limits:
     #: A million empty tensors take a minute to parse; the headers of real models are far smaller.
     max_header: int = 16 << 20
     max_tensors: int = 100_000
-    #: Weights of one source; 0 stands for the memory of this machine.
+    #: Weights of one source; 0 stands for a terabyte, or the memory of this machine where the
+    #: format has to be read whole.
     max_bytes: int = 0
 
 
@@ -158,19 +159,20 @@ def _text(path: Path) -> str:
 # -- How many bytes of weights may be opened.
 
 _SIZE_UNITS = ("bytes", "KB", "MB", "GB", "TB")
+#: Mapped files take no memory, but are hashed from end to end: no model of today is larger.
+LARGEST_MAPPED = 1 << 40
 
 
-def require_room(size: int, access: Access, *, copies: int = 1, beside: int = 0) -> None:
+def require_room(size: int, access: Access, *, mapped: bool = True) -> None:
     """Raise E_LIMIT when a source's weights have more bytes than may be opened.
 
-    Unless the user says how many, it is the memory of this machine, shared between the `copies`
-    that are alive at once while the source is read, less the bytes that reading takes `beside`.
+    Unless the user says how many, files that are not `mapped` must fit into memory.
     """
     stated = access.limits.max_bytes
-    most = stated or max(available_memory() // copies - beside, 0)
+    most = stated or (LARGEST_MAPPED if mapped else available_memory())
     if size <= most:
         return
-    fits = "the limit is" if stated else "this machine has memory for"
+    fits = "the limit is" if stated or mapped else "this machine has memory for"
     raise SourceError(
         "E_LIMIT",
         f"the weights take {human_size(size)}, and {fits} {human_size(most)}",
@@ -179,13 +181,30 @@ def require_room(size: int, access: Access, *, copies: int = 1, beside: int = 0)
     )
 
 
+def require_memory(size: int) -> None:
+    """Raise E_LIMIT when a model of so many bytes does not fit into memory."""
+    most = available_memory()
+    if size > most:
+        raise SourceError(
+            "E_LIMIT",
+            f"the model takes {human_size(size)}, and this machine has memory for "
+            f"{human_size(most)}",
+            hint="use a machine with more memory, or a narrower --dtype",
+            stage="weights",
+        )
+
+
 def human_size(size: int) -> str:
     """A number of bytes as people say it, in powers of 1024."""
-    unit = min((max(size, 1).bit_length() - 1) // 10, len(_SIZE_UNITS) - 1)
+    unit = _unit(size)
     return f"{size / (1 << 10 * unit):.1f} {_SIZE_UNITS[unit]}" if unit else f"{size} bytes"
 
 
 def _option(size: int) -> str:
     """The size rounded up, as the option takes it: 6G."""
-    unit = min((max(size, 1).bit_length() - 1) // 10, len(_SIZE_UNITS) - 1)
+    unit = _unit(size)
     return f"{-(-size >> 10 * unit)}{('', 'K', 'M', 'G', 'T')[unit]}"
+
+
+def _unit(size: int) -> int:
+    return min((max(size, 1).bit_length() - 1) // 10, len(_SIZE_UNITS) - 1)

@@ -26,52 +26,41 @@ from memaudit.loading.files import (
     INDEX,
     SHARD,
     Meter,
-    OnePass,
     Stamp,
-    changed_while_read,
     choose_weight_file,
+    digest,
     kind_of,
     open_regular,
     open_within,
     out_of_memory,
     plain_name,
     read_whole,
-    within,
 )
 from memaudit.loading.filling import KEY
 from memaudit.loading.formats import (
     HEAD,
     SAFETENSORS_HINT,
     BadJson,
-    TooManyPieces,
     corrupt,
+    open_archive,
     parse_object,
     plain_values,
-    read_archive,
+    read_msgpack,
+    read_npz,
+    read_safetensors,
     refusal,
     sniff,
     too_many,
 )
-from memaudit.loading.msgpack_file import read_msgpack
-from memaudit.loading.numpy_file import read_npz
-from memaudit.loading.safetensors_file import read_safetensors
-from memaudit.loading.torch_file import Unnamed, read_torch
+from memaudit.loading.pickles import Unnamed, read_torch
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from memaudit.loading.files import RegularFile
 
-# -- The tensors that an audit accepts: strided, on the CPU, of a known dtype.
+# -- Tensors that show more numbers than they store.
 
-_DTYPES = frozenset(
-    {
-        *("float64", "float32", "float16", "bfloat16"),
-        *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
-        *("complex128", "complex64", "complex32", "bool"),
-        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    }
-)
 #: A view may show more numbers than it stores (an expanded bias) up to this many bytes.
 LARGEST_VIEW = 1 << 24
 #: All tensors of a file together may show this much more than they store.
@@ -79,71 +68,23 @@ MOST_OVERLAP = 4
 SMALL_OVERLAP = 1 << 28
 
 
-class OverlapCheck:
-    """Adds up what tensors claim and what they store, before any of them is copied.
-
-    Views may overlap, as tied weights do, but every one of them is copied sooner or later.
-    """
-
-    def __init__(self) -> None:
-        self._claimed = 0
-        self._stored: dict[int, int] = {}
-        self._held = 0
-
-    def add(self, tensor: torch.Tensor) -> None:
-        """Count a tensor; E_LIMIT when all together claim far more than they store."""
-        self._claimed += tensor.numel() * tensor.element_size()
-        storage = tensor.untyped_storage()
-        size = storage.nbytes()
-        self._held += size - self._stored.get(storage.data_ptr(), 0)
-        self._stored[storage.data_ptr()] = size
-        if self._claimed > MOST_OVERLAP * self._held + SMALL_OVERLAP:
-            raise SourceError(
-                "E_LIMIT",
-                f"the tensors claim {self._claimed} bytes together and store {self._held}",
-                hint="save plain dense tensors, e.g. with tensor.contiguous()",
-                stage="open",
-            )
+def _require_stored(tensors: Mapping[str, torch.Tensor]) -> None:
+    """Refuse views that show far more than the file stores: each is copied sooner or later."""
+    claimed, stored = 0, {}
+    for name, tensor in tensors.items():
+        size, storage = tensor.numel() * tensor.element_size(), tensor.untyped_storage()
+        if size > LARGEST_VIEW and size > storage.nbytes():
+            fact = f"the tensor {clean(name)!r} claims {size} bytes and stores fewer"
+            raise refusal("E_LIMIT", fact, hint=_DENSE_HINT)
+        claimed += size
+        stored[storage.data_ptr()] = storage.nbytes()
+    held = sum(stored.values())
+    if claimed > MOST_OVERLAP * held + SMALL_OVERLAP:
+        fact = f"the tensors claim {claimed} bytes together and store {held}"
+        raise refusal("E_LIMIT", fact, hint=_DENSE_HINT)
 
 
-def plain_tensor(
-    name: str, value: torch.Tensor, overlap: OverlapCheck | None = None
-) -> torch.Tensor:
-    """The tensor without history and without attributes of its own, or a refusal.
-
-    A hostile parameter may carry an attribute called `numel`: until it is detached, methods
-    are called through the class (layout and its like are descriptors, which no attribute hides).
-    """
-    if value.layout is not torch.strided:
-        raise _refusal("E_UNSUPPORTED", name, f"is not strided ({value.layout})")
-    if value.is_nested:
-        raise _refusal("E_UNSUPPORTED", name, "is nested")
-    if value.is_quantized:
-        raise _refusal("E_UNSUPPORTED", name, "is quantized")
-    plain = torch.Tensor.detach(value)
-    if type(plain) is not torch.Tensor:
-        raise _refusal("E_UNSUPPORTED", name, f"is a {type(plain).__name__}")
-    if plain.device.type != "cpu":
-        raise _refusal("E_CORRUPT", name, f"holds no numbers (device {plain.device.type})")
-    dtype = str(plain.dtype).removeprefix("torch.")
-    if dtype not in _DTYPES:
-        raise _refusal("E_UNSUPPORTED", name, f"has the dtype {dtype}")
-    size = plain.numel() * plain.element_size()
-    if size > LARGEST_VIEW and size > plain.untyped_storage().nbytes():
-        raise _refusal("E_LIMIT", name, f"claims {size} bytes and stores fewer")
-    if overlap is not None:
-        overlap.add(plain)
-    return plain.resolve_conj().resolve_neg()
-
-
-def _refusal(code: str, name: str, fact: str) -> SourceError:
-    return SourceError(
-        code,
-        f"the tensor {clean(name)!r} {fact}",
-        hint="save plain dense tensors, e.g. tensor.to_dense().dequantize().contiguous()",
-        stage="open",
-    )
-
+_DENSE_HINT = "save plain dense tensors, e.g. with tensor.contiguous()"
 
 # -- Where in a torch file the weights are: trainers wrap them in dictionaries of their own.
 
@@ -180,6 +121,13 @@ class Weights:
     metadata: dict[str, str]
     notes: tuple[str, ...]
 
+    @classmethod
+    def of(
+        cls, tensors: dict[str, torch.Tensor], metadata: dict[str, str], notes: list[str]
+    ) -> Weights:
+        """Weights that are not nested."""
+        return cls(tensors, "", metadata, tuple(notes))
+
 
 def find_weights(content: Any, *, max_tensors: int = MOST_TENSORS) -> Weights:
     """The model's weights in what torch.save wrote.
@@ -197,20 +145,20 @@ def find_weights(content: Any, *, max_tensors: int = MOST_TENSORS) -> Weights:
         key = _inner(node, outermost=not path, notes=notes)
         if key is None:
             break
-        node = dict.__getitem__(node, key)
+        node = node[key]
         path.append(key)
-    overlap = OverlapCheck()
-    found = islice(_flatten(node, outermost=not path), max_tensors + 1)
     tensors: dict[str, torch.Tensor] = {}
-    for name, value in found:
+    for name, value in islice(_flatten(node, outermost=not path), max_tensors + 1):
         if name in tensors:
             fact = f"two tensors in the file have the name {clean(name, limit=100)!r}"
             hint = "save the model's own state dict, in which every name is unique"
             raise corrupt(fact, hint=hint)
-        tensors[name] = plain_tensor(name, value, overlap)
+        tensors[name] = value.detach()
     if len(tensors) > max_tensors:
         raise too_many(f"the file holds more than {max_tensors} tensors")
-    lists = [key for key, value in dict.items(node) if _is_list_of_tensors(value)]
+    _require_stored(tensors)
+    tensors = {name: value.resolve_conj().resolve_neg() for name, value in tensors.items()}
+    lists = [key for key, value in node.items() if _is_list_of_tensors(value)]
     if lists:
         notes.append(f"lists of unnamed tensors were left out: {_shown_keys(lists)}")
     return Weights(tensors, ".".join(path), metadata, tuple(notes))
@@ -225,19 +173,15 @@ def _require_model(content: object) -> None:
     if not isinstance(content, dict):
         what = "a bare tensor" if isinstance(content, torch.Tensor) else type(content).__name__
         raise _unsupported(f"the file holds {what}, not a dictionary of named tensors")
-    if set(dict.keys(content)) == {"state", "param_groups"}:
-        raise SourceError(
-            "E_WEIGHTS",
-            "the file holds an optimizer's state, not a model",
-            hint="give the model's own file",
-            stage="open",
-        )
+    if set(content) == {"state", "param_groups"}:
+        fact = "the file holds an optimizer's state, not a model"
+        raise refusal("E_WEIGHTS", fact, hint="give the model's own file")
 
 
 def _inner(node: dict[Any, Any], *, outermost: bool, notes: list[str]) -> str | None:
     """The key of the dictionary to descend into, or None when the weights are here."""
-    inner = [k for k, v in dict.items(node) if _may_be_model(k) and _holds_tensors(v)]
-    loose = [k for k, v in dict.items(node) if isinstance(v, torch.Tensor)]
+    inner = [k for k, v in node.items() if _may_be_model(k) and _holds_tensors(v)]
+    loose = [k for k, v in node.items() if isinstance(v, torch.Tensor)]
     first = [k for k in inner if not _AVERAGED.search(k.lower())]
     # Inside the model's own dictionary a layer may be called "net" or "ema": no choice there.
     named = sorted((k for k in first if k in MODEL_NAMES), key=MODEL_NAMES.index)
@@ -262,7 +206,7 @@ def _flatten(
 ) -> Iterable[tuple[str, torch.Tensor]]:
     if depth > DEEPEST:
         raise _unsupported("the dictionaries in the file are nested too deeply")
-    for key, value in dict.items(node):
+    for key, value in node.items():
         if isinstance(value, torch.Tensor):
             if not isinstance(key, str):
                 raise _unsupported(f"tensors are named by {_kind(key)}, not by text")
@@ -281,7 +225,7 @@ def _kind(key: object) -> str:
 
 
 def _beside(node: dict[Any, Any]) -> dict[str, Any]:
-    return {k: v for k, v in dict.items(node) if _is_name(k)}
+    return {k: v for k, v in node.items() if _is_name(k)}
 
 
 def _is_name(key: object) -> bool:
@@ -297,12 +241,10 @@ def _holds_tensors(value: object) -> bool:
     seen: set[int] = set()
     layer: list[object] = [value]
     for _ in range(DEEPEST):
-        dicts = [
-            d for d in layer if isinstance(d, dict) and not dict.__contains__(d, "param_groups")
-        ]
+        dicts = [d for d in layer if isinstance(d, dict) and "param_groups" not in d]
         fresh = {id(d): d for d in dicts if id(d) not in seen}
         seen.update(fresh)
-        layer = [v for d in fresh.values() for v in dict.values(d)]
+        layer = [v for d in fresh.values() for v in d.values()]
         if any(isinstance(v, torch.Tensor) for v in layer):
             return True
     return False
@@ -348,61 +290,50 @@ def read_weight_file(
 
 
 def _read_any(file: RegularFile, access: Access, meter: Meter) -> WeightFile:
-    head = file.read(0, min(HEAD, file.size))
-    found = sniff(head, suffix=file.path.suffix.lower())
-    # A file of any other format is in memory twice, as bytes and as tensors.
-    require_room(file.size, access, copies=1 if found == "safetensors" else 2)
+    found = sniff(file.read(0, min(HEAD, file.size)), suffix=file.path.suffix.lower())
+    require_room(file.size, access)
     step("open.read")
-    if found == "safetensors":
-        tensors, header, digest = read_safetensors(file, access, meter)
-        weights = Weights(tensors, "", header.metadata, ())
-    else:
-        one_pass = OnePass(file, meter)
-        data = one_pass.rest()
-        digest = one_pass.finish()
-        found, weights = _parse(data, found, access)
+    sha256 = digest(file, meter)
+    found, weights = _weights(file, found, access)
+    file.require_unchanged()
     step("open.parsed")
     _require_names(weights)
-    return WeightFile(found, weights, Stamp.of(file, digest))
+    return WeightFile(found, weights, Stamp.of(file, sha256))
 
 
-def _parse(data: bytes, found: str, access: Access) -> tuple[str, Weights]:
-    if found == "zip":
-        found, members = read_archive(data, access)
-        if found == "npz":
-            tensors, metadata, notes = read_npz(data, members, allow_pickle=access.allow_pickle)
-            return found, Weights(tensors, "", metadata, tuple(notes))
+def _weights(file: RegularFile, found: str, access: Access) -> tuple[str, Weights]:
+    """The format, which for a zip archive its members tell, and the weights."""
+    if found == "safetensors":
+        return found, Weights.of(*read_safetensors(file, access.limits))
     if found == "msgpack":
-        tensors, metadata, notes = read_msgpack(data, access.limits, beside=is_auxiliary)
-        notes += ["msgpack has no checksums: a damaged number goes unnoticed"]
-        return found, Weights(tensors, "", metadata, tuple(notes))
-    content, notes = read_torch(data, access=access)
-    weights = find_weights(content, max_tensors=access.limits.max_tensors)
+        return found, Weights.of(*read_msgpack(file, access, beside=is_auxiliary))
     if found == "torch-legacy":
+        content, notes = read_torch(file, None, access)
         notes += ("the legacy torch format has no checksums: a damaged number goes unnoticed",)
+    else:
+        with open_archive(file, access) as archive:
+            if archive.format == "npz":
+                arrays = read_npz(archive, allow_pickle=access.allow_pickle)
+                return "npz", Weights.of(*arrays)
+        found = "torch"
+        content, notes = read_torch(file, archive, access)
+    weights = find_weights(content, max_tensors=access.limits.max_tensors)
     return found, replace(weights, notes=(*weights.notes, *notes))
 
 
 def _require_names(weights: Weights) -> None:
     if not weights.tensors:
-        raise SourceError(
-            "E_WEIGHTS", "the file holds no weights", hint="is this the right file?", stage="open"
-        )
+        raise refusal("E_WEIGHTS", "the file holds no weights", hint="is this the right file?")
     longest = max(weights.tensors, key=len)
     if len(longest) > LONGEST_NAME:
-        raise SourceError(
-            "E_LIMIT",
-            f"a tensor's name has {len(longest)} characters: {clean(longest[:200], limit=60)}",
-            hint="no model names its weights like that; look into the file",
-            stage="open",
-        )
+        fact = f"a tensor's name has {len(longest)} characters: {clean(longest[:200], limit=60)}"
+        hint = "no model names its weights like that; look into the file"
+        raise refusal("E_LIMIT", fact, hint=hint)
 
 
 # -- Weights that are split over several files, and the index that says where each tensor is.
 
 _FORMATS = {".safetensors": ("safetensors",), ".bin": ("torch", "torch-legacy")}
-#: Commas of an entry in the index, with room for what else stands in it.
-_PIECES = 4
 _FETCH = "the download is not complete, or the index belongs to another model: fetch both again"
 
 
@@ -421,10 +352,8 @@ def read_shards(folder: Path, index: str, access: Access) -> list[WeightFile]:
     require_room(sum(sizes.values()), access)
     meter = Meter(access, sum(sizes.values()))
     found: list[WeightFile] = []
-    for name, size in sizes.items():
+    for name in sizes:
         with open_within(folder, name) as file:
-            if file.size != size:
-                raise changed_while_read().at(file.path)
             shard = read_weight_file(file, access, meter=meter)
         if shard.format not in _FORMATS[suffix]:
             raise _unlike(f"the shard {clean(name)} has the format {shard.format}, not {suffix}")
@@ -457,16 +386,14 @@ def _read_index(folder: Path, index: str, suffix: str, access: Access) -> Mappin
     limits = access.limits
     with open_within(folder, index) as file:
         if file.size > limits.max_header:
-            raise refusal(
-                "E_LIMIT",
-                f"the index has {human_size(file.size)}, more than {human_size(limits.max_header)}",
-                hint="is this a model? if so, raise the limit with --set max_header=SIZE",
+            fact = (
+                f"the index has {human_size(file.size)}, more than {human_size(limits.max_header)}"
             )
+            hint = "is this a model? if so, raise the limit with --set max_header=SIZE"
+            raise refusal("E_LIMIT", fact, hint=hint)
         data = read_whole(file)
     try:
-        found = parse_object(data, most_pieces=_PIECES * (limits.max_tensors + 1024))
-    except TooManyPieces:
-        raise too_many(f"the index names more than {limits.max_tensors} tensors") from None
+        found = parse_object(data)
     except BadJson as error:
         raise _damaged_index(f"the index {error}") from None
     weight_map = found.get("weight_map")
@@ -487,13 +414,13 @@ def _read_index(folder: Path, index: str, suffix: str, access: Access) -> Mappin
 
 def _size(folder: Path, name: str) -> int:
     try:
-        return within(folder, name).stat().st_size
-    except OSError:
-        raise _missing(name) from None
+        with open_within(folder, name) as file:
+            return file.size
     except SourceError as error:
         if error.code != "E_NOT_FOUND":
             raise
-        raise _missing(name) from None
+        fact = f"the shard {clean(name)} is missing: the download is not complete"
+        raise refusal("E_NOT_FOUND", fact, hint="fetch it again") from None
 
 
 def _require_places(shard: str, expected: Collection[str], found: Collection[str]) -> None:
@@ -507,11 +434,6 @@ def _require_places(shard: str, expected: Collection[str], found: Collection[str
 
 def _shown_tensors(names: Sequence[str]) -> str:
     return f"{listed(names, most=4, limit=80)} {'is' if len(names) == 1 else 'are'}"
-
-
-def _missing(name: str) -> SourceError:
-    fact = f"the shard {clean(name)} is missing: the download is not complete"
-    return refusal("E_NOT_FOUND", fact, hint="fetch it again")
 
 
 def _unlike(fact: str) -> SourceError:

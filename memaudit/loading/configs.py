@@ -1,4 +1,7 @@
-"""The config beside a checkpoint: untrusted text, cleaned, and compared with the weights."""
+"""The config beside a checkpoint: untrusted text, read as plain data and compared with the weights.
+
+Nothing is left out here: a plugin that builds a model hands on what the library's class declares.
+"""
 
 from __future__ import annotations
 
@@ -6,531 +9,195 @@ import json
 import math
 import os
 import re
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from memaudit.errors import SourceError, clean, listed
 from memaudit.loading.files import open_within, rank_weights, read_beside, read_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from torch import Tensor
 
-# -- The JSON of a config: plain values, or one sentence on what is wrong.
-#
-# People and older libraries write configs, so they are less tidy than the headers of weight files:
-# a byte-order mark is forgiven, and so are Infinity and a key that is merely repeated.
+# -- From text to plain values, or one sentence on what is wrong.
 
 #: Configs are a few kilobytes; one with the names of 20 000 classes has a megabyte.
 LARGEST_CONFIG = 4 << 20
+#: The reader of YAML is written in Python and takes seconds for a megabyte.
+LARGEST_YAML = 1 << 18
 #: The configs of transformers are nested six deep.
 DEEPEST = 32
 #: A size has 20 digits at most; Python itself gives up at 4300.
 LONGEST_NUMBER = 300
+#: Hydra's configs have some hundred values; an alias counts for all that it repeats, and a long
+#: text for several.
+MOST_PARTS, PER_PART = 100_000, 32
 
 
-class BadText(Exception):  # noqa: N818
+class _BadTextError(Exception):
     """What is wrong with the text; the message completes the sentence `FILE …`."""
 
 
-def parse_config(data: bytes, *, name: str) -> dict[str, Any]:
-    """The JSON object in a file called `name`, or E_CONFIG.
-
-    A key that is stated twice with different values is refused: readers differ in which they take.
-    """
-    with in_words(name):
-        return _parse_json(data)
-
-
-@contextmanager
-def in_words(name: str) -> Iterator[None]:
-    """Turn what is wrong with a text into E_CONFIG, with the name of its file."""
+def _parse(data: bytes, name: str, load: Callable[[str], Any]) -> dict[str, Any]:
+    """The mapping in a file called `name`, or E_CONFIG; a byte-order mark is forgiven."""
     try:
-        yield
-    except BadText as error:
-        raise SourceError(
-            "E_CONFIG",
-            f"{clean(name)} {error}",
-            hint="mend the file, or move it away to open the weights without it",
-            stage="open",
-        ) from None
+        content = load(data.decode("utf-8-sig"))
+        if not isinstance(content, dict):
+            kind = "null" if content is None else f"a {type(content).__name__}"
+            raise _BadTextError(f"holds {kind}, not a mapping")
+        _require_plain(content)
+        return content
+    except _BadTextError as error:
+        fact = str(error)
+    except UnicodeDecodeError:
+        fact = "is not UTF-8 text"
+    except UnicodeEncodeError:
+        fact = "holds characters that are no text"
+    except RecursionError:
+        fact = "is nested too deeply"
+    hint = "mend the file, or move it away to open the weights without it"
+    raise SourceError("E_CONFIG", f"{clean(name)} {fact}", hint=hint, stage="open")
 
 
-def require_plain(content: dict[str, Any]) -> None:
-    """Refuse what is nested too deeply, or holds what no report can be written with."""
-    _require_shallow(content)
-    _require_text(content)
+def _require_plain(value: Any, depth: int = 0) -> None:
+    """Refuse what is too deep, and what no report could be written with."""
+    if isinstance(value, str):
+        value.encode()
+    elif isinstance(value, dict | list):
+        if depth == DEEPEST:
+            raise _BadTextError(f"is nested more than {DEEPEST} deep")
+        for item in (*value, *value.values()) if isinstance(value, dict) else value:
+            _require_plain(item, depth + 1)
+    elif isinstance(value, float) and math.isnan(value):
+        raise _BadTextError("holds NaN, which is no number")
 
 
-def put(found: dict[str, Any], key: str, value: Any) -> None:
-    """Add an entry, unless it contradicts one that is there; 1, 1.0 and true are different."""
-    if key in found and repr(found[key]) != repr(value):
-        raise BadText(f"states {clean(key, limit=60)!r} twice, with different values")
+def _put(found: dict[str, Any], key: str, value: Any) -> None:
+    """Add an entry, unless it contradicts one that is there: readers differ in which they take."""
+    if key in found and repr(found[key]) != repr(value):  # 1, 1.0 and true are different
+        raise _BadTextError(f"states {clean(key, limit=60)!r} twice, with different values")
     found[key] = value
 
 
-def short_number(digits: str) -> str:
-    """The digits, unless they are more than any number has."""
+def _short(digits: str) -> str:
     if len(digits) > LONGEST_NUMBER:
-        raise BadText(f"holds a number with {len(digits)} digits")
+        raise _BadTextError(f"holds a number with {len(digits)} digits")
     return digits
 
 
-def _parse_json(data: bytes) -> dict[str, Any]:
+def _load_json(text: str) -> Any:
+    def mapping(pairs: list[tuple[str, Any]]) -> Any:
+        found: dict[str, Any] = {}
+        for key, value in pairs:
+            _put(found, key, value)
+        # How transformers writes the numbers that JSON lacks.
+        if list(found) == ["__float__"] and found["__float__"] in ("Infinity", "-Infinity", "NaN"):
+            return float(found["__float__"])
+        return found
+
     try:
-        content = json.loads(
-            data.decode("utf-8-sig"),
-            object_pairs_hook=_parse_object,
-            parse_constant=_parse_constant,
-            parse_int=_parse_integer,
-            parse_float=_parse_float,
+        return json.loads(
+            text, object_pairs_hook=mapping, parse_int=lambda digits: int(_short(digits))
         )
-    except UnicodeDecodeError:
-        raise BadText("is not UTF-8 text") from None
     except json.JSONDecodeError as error:
-        raise BadText(f"is not JSON (line {error.lineno}: {error.msg})") from None
-    except RecursionError:
-        raise BadText("is nested too deeply") from None
-    if not isinstance(content, dict):
-        kind = "null" if content is None else f"a {type(content).__name__}"
-        raise BadText(f"holds {kind}, not an object")
-    require_plain(content)
-    return content
+        raise _BadTextError(f"is not JSON (line {error.lineno}: {error.msg})") from None
 
 
-def _parse_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        put(found, key, value)
-    return found
+_UNKNOWN = object()
 
 
-def _parse_constant(text: str) -> float:
-    if text == "NaN":
-        raise BadText("holds NaN, which is no number")
-    return float(text)
+class _YamlLoader(yaml.SafeLoader):
+    """YAML 1.1 as Hydra reads it; keys are text, and unknown tags are noted and left out."""
+
+    def __init__(self, text: str, left_out: list[str]) -> None:
+        super().__init__(text)
+        self._left_out, self._place = left_out, list[str]()
+        self._parts, self._sizes = 0, dict[Any, int]()
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Count what the text unfolds into before anything is built."""
+        before, repeated = self._parts, self.check_event(yaml.AliasEvent)
+        node: Any = super().compose_node(parent, index)
+        if repeated and node not in self._sizes:
+            raise _BadTextError("refers to something that is not finished")
+        self._parts += self._sizes[node] if repeated else 1 + len(node.value) // PER_PART
+        self._sizes.setdefault(node, self._parts - before)
+        if self._parts > MOST_PARTS:
+            raise _BadTextError("unfolds into more values than settings have")
+        return node
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """Own entries beat merged ones, and must not contradict one another."""
+        own = sum(key.tag != "tag:yaml.org,2002:merge" for key, _ in node.value)
+        self.flatten_mapping(node)
+        merged, stated = dict[str, Any](), dict[str, Any]()
+        for number, (key, part) in enumerate(node.value, own - len(node.value)):
+            if not isinstance(key, yaml.ScalarNode):
+                raise _BadTextError("has a key that is no text")
+            self._place.append(key.value)
+            value = self.construct_object(part, deep=True)
+            self._place.pop()
+            if value is not _UNKNOWN and number < 0:
+                merged[key.value] = value
+            elif value is not _UNKNOWN:
+                _put(stated, key.value, value)
+        return {**merged, **stated}
+
+    def construct_sequence(self, node: Any, deep: bool = False) -> list[Any]:
+        """A list, with null for what has an unknown tag."""
+        items = super().construct_sequence(node, deep=True)
+        return [None if item is _UNKNOWN else item for item in items]
+
+    def construct_yaml_int(self, node: Any) -> int:
+        """A whole number of bounded length."""
+        _short(self.construct_scalar(node))
+        return super().construct_yaml_int(node)
+
+    def construct_unknown(self, node: Any) -> Any:
+        """What has another tag than plain YAML: nothing is looked up or built for it."""
+        self._left_out.append(".".join(clean(key, limit=60) for key in self._place))
+        return _UNKNOWN
 
 
-def _parse_integer(digits: str) -> int:
-    return int(short_number(digits))
-
-
-def _parse_float(digits: str) -> float:
-    return float(short_number(digits))
-
-
-def _require_shallow(content: dict[str, Any]) -> None:
-    layer: list[Any] = [content]
-    for _ in range(DEEPEST):
-        inner = (v.values() if isinstance(v, dict) else v for v in layer)
-        layer = [v for values in inner for v in values if isinstance(v, dict | list)]
-        if not layer:
-            return
-    raise BadText(f"is nested more than {DEEPEST} deep")
-
-
-def _require_text(content: dict[str, Any]) -> None:
-    """Refuse half a surrogate pair, which no report could be written with."""
-    try:
-        json.dumps(content, ensure_ascii=False).encode("utf-8")
-    except UnicodeEncodeError:
-        raise BadText("holds characters that are no text") from None
-
-
-# -- What a bare word in YAML stands for: nothing, a truth value, a number, or itself.
-
-_NULL = frozenset({"", "~", "null", "Null", "NULL"})
-#: Hydra and Lightning read YAML 1.1, in which yes and on are true.
-_WORDS = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
-_TRUTH = {
-    form: value
-    for word, value in _WORDS.items()
-    for form in (word, word.capitalize(), word.upper())
+_YamlLoader.yaml_constructors = {
+    **yaml.SafeLoader.yaml_constructors,
+    **{
+        f"tag:yaml.org,2002:{kind}": construct
+        for kind, construct in {
+            "int": _YamlLoader.construct_yaml_int,
+            **dict.fromkeys(("timestamp", "value"), _YamlLoader.construct_yaml_str),
+            "python/tuple": _YamlLoader.construct_yaml_seq,  # so Lightning writes its lists
+            **dict.fromkeys(("binary", "omap", "pairs", "set"), _YamlLoader.construct_unknown),
+        }.items()
+    },
+    None: _YamlLoader.construct_unknown,
 }
-#: 012 is ten in YAML 1.1 and twelve in 1.2, 1:30 is ninety or text: such words stay text.
-_WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)", re.ASCII)
-_HEXADECIMAL = re.compile(r"[-+]?0x[0-9a-fA-F_]+", re.ASCII)
-_FLOAT = re.compile(
-    r"[-+]?(?:(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?"
-    r"|[0-9][0-9_]*[eE][-+]?[0-9]+)",
-    re.ASCII,
-)
-_INFINITE = re.compile(r"([-+]?)\.(?:inf|Inf|INF)")
+# Hydra takes 1e-3 for a number, which PyYAML alone does not.
+_EXPONENT = re.compile(r"[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$", re.ASCII)
+_YamlLoader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
 
 
-def plain_scalar(text: str) -> bool | int | float | str | None:
-    """The value of a word without quotes; a date is text, and so is what is no number."""
-    if text in _NULL:
-        return None
-    if text in _TRUTH:
-        return _TRUTH[text]
-    bare = text.replace("_", "")
-    if _WHOLE.fullmatch(text):
-        return int(short_number(bare))
-    if _HEXADECIMAL.fullmatch(text) and bare[-1] not in "xX":
-        return int(short_number(bare), 16)
-    if _FLOAT.fullmatch(text):
-        return float(short_number(bare))
-    if found := _INFINITE.fullmatch(text):
-        return -math.inf if found[1] == "-" else math.inf
-    return text
-
-
-# -- From the events of a YAML text to plain values, built step by step and within bounds.
-
-#: Hydra's configs have some hundred values; a reference counts for all that it repeats.
-MOST_PARTS = 100_000
-#: Characters of text that count as one part.
-_PER_PART = 32
-_PREFIX = "tag:yaml.org,2002:"
-_TEXT_TAGS = (f"{_PREFIX}str", "!")
-_SCALAR_TAGS = tuple(_PREFIX + kind for kind in ("int", "float", "bool", "null"))
-_MAP_TAGS = (None, "!", f"{_PREFIX}map")
-#: Lightning writes tuples by a name of Python; they are lists.
-_LIST_TAGS = (None, "!", f"{_PREFIX}seq", f"{_PREFIX}python/tuple")
-_UNKNOWN_TAG = object()
-_MERGE = object()
-
-
-@dataclass(slots=True)
-class _Frame:
-    """A mapping or a list that is not finished."""
-
-    is_map: bool
-    known: bool
-    anchor: str | None
-    left: int
-    items: list[Any] = field(default_factory=list)
-    merged: dict[str, Any] = field(default_factory=dict)
-
-
-class YamlBuilder:
-    """Takes the events of one document; `left_out` names values of foreign tags."""
-
-    def __init__(self) -> None:
-        self.left_out: list[str] = []
-        self.documents: list[Any] = []
-        self._frames: list[_Frame] = []
-        self._anchors: dict[str, tuple[Any, int]] = {}
-        self._left = MOST_PARTS
-
-    def begin(self, *, is_map: bool, tag: str | None, anchor: str | None) -> None:
-        """A mapping or a list begins."""
-        if len(self._frames) >= DEEPEST:
-            raise BadText(f"is nested more than {DEEPEST} deep")
-        if self._expects_key():
-            raise BadText("has a key that is no text")
-        known = tag in (_MAP_TAGS if is_map else _LIST_TAGS)
-        self._frames.append(_Frame(is_map, known, anchor, self._left))
-        self._spend(1)
-
-    def end(self) -> None:
-        """The innermost mapping or list ends."""
-        frame = self._frames.pop()
-        value: Any = frame.items
-        if frame.is_map:
-            value = {}
-            for key, part in zip(frame.items[::2], frame.items[1::2], strict=True):
-                put(value, key, part)
-            value = {**frame.merged, **value}
-        value = value if frame.known else _UNKNOWN_TAG
-        self._remember(frame.anchor, value, frame.left - self._left)
-        self._add(value)
-
-    def scalar(self, text: str, *, tag: str | None, plain: bool, anchor: str | None) -> None:
-        """One value, which stands for itself or for a number; as a key it is always text."""
-        parts = 1 + len(text) // _PER_PART
-        self._spend(parts)
-        value: Any = text
-        if self._expects_key():
-            value = _MERGE if plain and text == "<<" else text
-        elif tag in _SCALAR_TAGS or (tag is None and plain):
-            value = plain_scalar(text)
-        elif tag not in (None, *_TEXT_TAGS):
-            value = _UNKNOWN_TAG
-        self._remember(anchor, value, parts)
-        self._add(value)
-
-    def alias(self, anchor: str) -> None:
-        """What was written before, once more."""
-        if anchor not in self._anchors:
-            raise BadText("refers to something that is not finished or not there")
-        value, parts = self._anchors[anchor]
-        if self._expects_key() and not isinstance(value, str):
-            raise BadText("has a key that is no text")
-        self._spend(parts)
-        self._add(value)
-
-    def _expects_key(self) -> bool:
-        frame = self._frames[-1] if self._frames else None
-        return frame is not None and frame.is_map and len(frame.items) % 2 == 0
-
-    def _add(self, value: Any) -> None:
-        if not self._frames:
-            self.documents.append(None if value is _UNKNOWN_TAG else value)
-            return
-        frame = self._frames[-1]
-        if frame.is_map and len(frame.items) % 2 and frame.items[-1] is _MERGE:
-            frame.items.pop()
-            self._merge(frame, value)
-        elif value is _UNKNOWN_TAG:
-            self.left_out.append(self._place())
-            if frame.is_map:
-                frame.items.pop()
-            else:
-                frame.items.append(None)
-        else:
-            frame.items.append(value)
-
-    def _merge(self, frame: _Frame, value: Any) -> None:
-        """Take over the entries of other mappings; the first one that has a key wins."""
-        for other in value if isinstance(value, list) else [value]:
-            if not isinstance(other, dict):
-                raise BadText("merges what is no mapping")
-            self._spend(len(other))
-            frame.merged = {**other, **frame.merged}
-
-    def _remember(self, anchor: str | None, value: Any, parts: int) -> None:
-        if anchor is not None and value is not _MERGE:
-            self._anchors[anchor] = value, parts
-
-    def _place(self) -> str:
-        """The dotted name of the value that comes next."""
-        keys = [f.items[-1] for f in self._frames if f.is_map and f.items]
-        return ".".join(clean(key, limit=60) for key in keys if isinstance(key, str))
-
-    def _spend(self, parts: int) -> None:
-        self._left -= parts
-        if self._left < 0:
-            raise BadText("unfolds into more values than settings have")
-
-
-# -- The YAML of a trainer's settings: plain values, or one sentence on what is wrong.
-#
-# The events of the text are all that is asked of the library: no tag is looked up, nothing is built
-# by it, and a text that would unfold, nest or refer to itself is refused on the way.
-
-#: The reader is written in Python and takes seconds for a megabyte; settings have kilobytes.
-LARGEST_YAML = 1 << 18
-
-
-def parse_yaml(data: bytes, *, name: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The mapping in a file called `name` and a note on what was left out, or E_CONFIG.
-
-    Interpolations such as ${model.width} stay text, and so do dates. Values with a tag that is
-    not plain YAML are left out. An empty file states nothing.
-    """
-    with in_words(name):
-        building = YamlBuilder()
-        for event in _events(data):
-            _take(building, event)
-        content = building.documents[0] if building.documents else None
-        if len(building.documents) > 1:
-            raise BadText("holds several documents, not one")
-        if not isinstance(content, dict | None):
-            raise BadText(f"holds a {type(content).__name__}, not a mapping")
-        require_plain(content or {})
-    return content or {}, _left_out(building.left_out, name)
-
-
-def _events(data: bytes) -> Iterator[Any]:
-    import yaml
-
+def _load_yaml(text: str, left_out: list[str]) -> Any:
+    """An empty file states nothing; interpolations such as ${model.width} stay text."""
     try:
-        yield from yaml.parse(data.decode("utf-8-sig"), Loader=yaml.SafeLoader)
-    except UnicodeDecodeError:
-        raise BadText("is not UTF-8 text") from None
+        loader = _YamlLoader(text, left_out)
+        content = loader.get_data() if loader.check_data() else None
+        if loader.check_data():
+            raise _BadTextError("holds several documents, not one")
     except yaml.MarkedYAMLError as error:
         line = "" if error.problem_mark is None else f"line {error.problem_mark.line + 1}: "
-        raise BadText(f"is not YAML ({line}{clean(error.problem, limit=120)})") from None
-    # Numbers in escapes and directives are converted without a look at them.
-    except (yaml.YAMLError, ValueError, OverflowError, RecursionError):
-        raise BadText("is not YAML") from None
+        raise _BadTextError(f"is not YAML ({line}{clean(error.problem, limit=120)})") from None
+    # Numbers in escapes, directives and tags are converted without a look at them.
+    except (yaml.YAMLError, ValueError, KeyError, OverflowError):
+        raise _BadTextError("is not YAML") from None
+    return {} if content is None or content is _UNKNOWN else content
 
 
-def _take(building: YamlBuilder, event: Any) -> None:
-    import yaml
-
-    match event:
-        case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
-            is_map = isinstance(event, yaml.MappingStartEvent)
-            building.begin(is_map=is_map, tag=event.tag, anchor=event.anchor)
-        case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-            building.end()
-        case yaml.ScalarEvent():
-            plain = event.style is None
-            building.scalar(event.value, tag=event.tag, plain=plain, anchor=event.anchor)
-        case yaml.AliasEvent():
-            building.alias(event.anchor)
-
-
-def _left_out(places: list[str], name: str) -> tuple[str, ...]:
-    if not places:
-        return ()
-    shown = listed(places, most=_SHOWN)
-    return (f"{clean(name)}: left out, for a tag that is not plain YAML: {shown}",)
-
-
-# -- A config without whatever makes a library fetch, import or run something.
-
-#: Why a key is left out: a verb, and the rest of the sentence.
-_CODE = ("name", "code in the repository")
-_KERNEL = ("choose", "a kernel, which may come from the hub")
-_ELSEWHERE = ("name", "a file or a repository to load from")
-_REWIRING = ("rewire", "the library that reads the config")
-
-#: Which keys are left out. Everything else in a config is sizes, flags and the names of a
-#: library's own parts, which decide what is built but fetch and run nothing.
-_LEFT_OUT = {
-    _CODE: re.compile(r"auto_map|trust_remote_code|custom_pipelines|custom_generate|code_revision"),
-    _KERNEL: re.compile(
-        r"\w*implementation(?:_internal|_autoset)?"
-        r"|kernel_config|kernel_mapping|use_kernels|fusion_config|distributed_config"
-    ),
-    # The weights' own file name among them: it may lead out of the folder.
-    _ELSEWHERE: re.compile(
-        r"\w*name_or_path|transformers_weights|configuration_files|gguf_file|repo_id|peft_config"
-        r"|has_lora_adapter|use_pretrained_backbone|pretrained_cfg_overlay|checkpoint_path"
-        r"|index_path|passages_path|hf_hub_id|hf_hub_filename|custom_load"
-    ),
-    # An attribute map, or a whole __dict__, brings back under another name what is left out here.
-    _REWIRING: re.compile(r"__\w*|attribute_map|sub_configs\w*|base_model_\w+_plan"),
-}
-#: Written by every save_pretrained and read by nothing that counts: not worth a sentence.
-_BOOKKEEPING = frozenset({"_name_or_path", "_commit_hash", "_attn_implementation_autoset"})
-#: A model's name that means a repository or a folder: hf-hub:org/name, local-dir:/path.
-_PLACE = re.compile(r"\s*(?:hf[-_]hub|local[-_]dir):", re.IGNORECASE)
-#: Dictionaries from and to the names of classes, which may look like anything.
-_LABELS = ("id2label", "label2id")
-#: How transformers writes the numbers that JSON lacks: {"__float__": "Infinity"}.
-_TAG = "__float__"
-_TAGGED = {"Infinity": math.inf, "-Infinity": -math.inf}
-_QUANTIZED = ("quantization_config", "compression_config")
-#: The kinds of quantization that transformers reads.
-_METHODS = frozenset(
-    {
-        *("aqlm", "auto-round", "awq", "bitnet", "bitsandbytes", "compressed-tensors", "eetq"),
-        *("fbgemm_fp8", "fouroversix", "fp8", "fp_quant", "gemma", "gguf", "gptq", "higgs", "hqq"),
-        *("metal", "mxfp4", "mxfp8", "nvfp4", "quanto", "quark", "sinq", "spqr", "torchao", "vptq"),
-    }
-)
-#: By these Hydra and its users say which class was built: in a trainer's settings they are kept as
-#: words, which tell one family of models from another. No library is handed them.
-_KINDS = ("_target_", "_name_")
-#: In a config.json only a word of a registry is kept, which neither imports nor leads anywhere.
-_NAME, _WORD = "_name_", re.compile(r"[A-Za-z0-9_.-]+")
-_SHOWN = 6
-
-_Dropped = dict[tuple[str, str], list[str]]
-
-
-def clean_config(
-    values: dict[str, Any], *, name: str, library: bool = True
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The config without what names code, kernels, files or repositories; a sentence on each.
-
-    `library` says that this is the config.json of a library, not the settings of a trainer.
-    Raises E_UNSUPPORTED when the config says that the weights are quantized.
-    """
-    _refuse_quantized(values, name=name)
-    dropped: _Dropped = {}
-    kept = _cleaned(values, "", dropped, () if library else _KINDS)
-    return kept, tuple(_sentence(name, keys, reason) for reason, keys in dropped.items())
-
-
-def _cleaned(
-    values: dict[str, Any], path: str, dropped: _Dropped, kinds: tuple[str, ...]
-) -> dict[str, Any]:
-    kept: dict[str, Any] = {}
-    for key, value in values.items():
-        reason = None if _is_kind(key, value, kinds) else _reason(key, value)
-        if reason is None:
-            inner = f"{path}{key}."
-            kept[key] = value if key in _LABELS else _inside(value, inner, dropped, kinds)
-        elif value and key not in _BOOKKEEPING:  # null and false choose nothing
-            dropped.setdefault(reason, []).append(path + key)
-    return kept
-
-
-def _inside(value: Any, path: str, dropped: _Dropped, kinds: tuple[str, ...]) -> Any:
-    """A value cleaned at every depth."""
-    if isinstance(value, list):
-        return [_inside(item, path, dropped, kinds) for item in value]
-    if not isinstance(value, dict):
-        return value
-    for text, number in _TAGGED.items():
-        if value == {_TAG: text}:
-            return number
-    return _cleaned(value, path, dropped, kinds)
-
-
-def _is_kind(key: str, value: Any, kinds: tuple[str, ...]) -> bool:
-    """Whether an entry only says, in a word, what was built."""
-    if not isinstance(value, str):
-        return False
-    return key in kinds or (key == _NAME and _WORD.fullmatch(value) is not None)
-
-
-def _reason(key: str, value: Any) -> tuple[str, str] | None:
-    """Why a key is left out, or None."""
-    for reason, keys in _LEFT_OUT.items():
-        if keys.fullmatch(key):
-            return reason
-    # OPT and Gemma keep sizes and flags in private names; text and structures are no sizes.
-    if key.startswith("_") and not isinstance(value, bool | int | float | None):
-        return _REWIRING
-    if isinstance(value, str) and (_PLACE.match(value) or (key == "backbone" and "/" in value)):
-        return _ELSEWHERE
-    return None
-
-
-def _sentence(name: str, keys: list[str], reason: tuple[str, str]) -> str:
-    shown = listed(keys, most=_SHOWN, limit=80)
-    verb, rest = reason
-    why = f"was left out: it {verb}s" if len(keys) == 1 else f"were left out: they {verb}"
-    return f"{clean(name)}: {shown} {why} {rest}"
-
-
-def _refuse_quantized(values: dict[str, Any], *, name: str) -> None:
-    for stated in _quantizations(values):
-        method = _method(stated)
-        if method in _METHODS:
-            fact = f"says that the weights are quantized ({method}), which is not audited yet"
-        else:
-            fact = f"names the quantization {clean(method)!r}, which is not known"
-        raise SourceError(
-            "E_UNSUPPORTED",
-            f"{clean(name)} {fact}",
-            hint="give the checkpoint from before the quantization",
-            stage="config",
-        )
-
-
-def _quantizations(value: Any) -> Iterator[Any]:
-    """Every filled quantization entry, at any depth."""
-    if isinstance(value, list):
-        for item in value:
-            yield from _quantizations(item)
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            if key in _QUANTIZED and inner:
-                yield inner
-            else:
-                yield from _quantizations(inner)
-
-
-def _method(stated: Any) -> str:
-    if not isinstance(stated, dict):
-        return str(stated)
-    if stated.get("load_in_8bit") or stated.get("load_in_4bit"):
-        return "bitsandbytes"
-    return str(stated.get("quant_method", "without a name"))
-
-
-# -- The config beside a checkpoint: hostile text read as plain data, without what names code.
+# -- The file that states the config of a folder.
 
 CONFIG_NAME = "config.json"
 ADAPTER_NAME = "adapter_config.json"
@@ -540,7 +207,7 @@ SETTINGS_NAMES = ("config.yaml", "config.yml", ".hydra/config.yaml", "hparams.ya
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What the config of a folder states, and sentences on what was left out of it.
+    """What the config of a folder states, as plain data, and sentences on how it was read.
 
     `path` is None when no file states it, `name` is what messages call it.
     """
@@ -559,7 +226,8 @@ class Config:
 def open_config(folder: Path) -> Config:
     """The folder's config.json, or a trainer's settings; without either there are no values.
 
-    A folder with nothing but an adapter (LoRA) is refused: its base lies elsewhere.
+    Refused are a folder with nothing but an adapter (LoRA), whose base lies elsewhere, and weights
+    that are said to be quantized.
     """
     notes = _without_adapter(folder)
     found = config_names(folder)
@@ -567,44 +235,60 @@ def open_config(folder: Path) -> Config:
         return Config(None, {}, notes)
     name, *others = found
     if name == CONFIG_NAME:
-        values, dropped = clean_config(_read(folder, name), name=name)
-        return Config(folder / name, values, (*notes, *dropped))
-    passed = f"; not {', '.join(others)}" if others else ""
-    stated, tagged = parse_yaml(_bytes(folder, name, most=LARGEST_YAML), name=name)
-    values, dropped = clean_config(stated, name=name, library=False)
-    source_note = f"settings were read from {name} beside the weights{passed}"
-    return Config(folder / name, values, (*notes, source_note, *tagged, *dropped), name)
+        values = _read_json(folder, name)
+    else:
+        left_out: list[str] = []
+        data = _read(folder, name, most=LARGEST_YAML)
+        values = _parse(data, name, lambda text: _load_yaml(text, left_out))
+        passed = f"; not {', '.join(others)}" if others else ""
+        notes += (f"settings were read from {name} beside the weights{passed}",)
+        if left_out:
+            shown = listed(left_out, most=6)
+            notes += (f"{name}: left out, for a tag that is not plain YAML: {shown}",)
+    _refuse_quantized(values, name)
+    return Config(folder / name, values, notes, name)
 
 
 def config_names(folder: Path) -> tuple[str, ...]:
     """What states settings in a folder, the one that counts first; a config.json counts alone."""
-    if _is_there(folder, CONFIG_NAME):
+    # A link that leads nowhere is there, too.
+    if os.path.lexists(folder / CONFIG_NAME):
         return (CONFIG_NAME,)
-    return tuple(name for name in SETTINGS_NAMES if _is_there(folder, name))
+    return tuple(name for name in SETTINGS_NAMES if os.path.lexists(folder / name))
 
 
-def _is_there(folder: Path, name: str) -> bool:
-    """Whether the folder has an entry of this name, be it a link that leads nowhere."""
-    return os.path.lexists(folder / name)
+def code_map(folder: Path) -> dict[str, str]:
+    """What `auto_map` in the folder's config.json names: role → module.Class, as it stands there.
+
+    Nothing is run or imported.
+    """
+    data = read_beside(folder, CONFIG_NAME, most=LARGEST_CONFIG)
+    stated: Any = {} if data is None else _parse(data, CONFIG_NAME, _load_json).get("auto_map")
+    named = stated.items() if isinstance(stated, dict) else ()
+    return {role: name for role, name in named if isinstance(name, str)}
 
 
-def _read(folder: Path, name: str) -> dict[str, Any]:
-    return parse_config(_bytes(folder, name, most=LARGEST_CONFIG), name=name)
-
-
-def _bytes(folder: Path, name: str, *, most: int) -> bytes:
+def _read(folder: Path, name: str, *, most: int) -> bytes:
     below, _, last = name.rpartition("/")
     with open_within(folder, last, below=below) as file:
         return read_whole(file, most=most)
 
 
+def _read_json(folder: Path, name: str) -> dict[str, Any]:
+    return _parse(_read(folder, name, most=LARGEST_CONFIG), name, _load_json)
+
+
 def _without_adapter(folder: Path) -> tuple[str, ...]:
     """A sentence when an adapter beside the weights is not applied."""
-    if not _is_there(folder, ADAPTER_NAME):
+    if not os.path.lexists(folder / ADAPTER_NAME):
         return ()
-    if _full_weights(folder):
+    try:
+        chosen, whole = rank_weights(os.listdir(folder))
+    except OSError:
+        return ()  # whoever looks for the weights says what is wrong
+    if any(not name.lower().startswith("adapter_") for name in (*chosen, *whole)):
         return (f"{ADAPTER_NAME} was not read: the adapter is not applied to the weights",)
-    base = _read(folder, ADAPTER_NAME).get("base_model_name_or_path")
+    base = _read_json(folder, ADAPTER_NAME).get("base_model_name_or_path")
     named = f"its base, {clean(base)}," if isinstance(base, str) and base else "its base"
     raise SourceError(
         "E_UNSUPPORTED",
@@ -614,30 +298,39 @@ def _without_adapter(folder: Path) -> tuple[str, ...]:
     )
 
 
-def _full_weights(folder: Path) -> bool:
-    """Whether the folder has weights besides those of an adapter."""
-    try:
-        chosen, whole = rank_weights(os.listdir(folder))
-    except OSError:
-        return True  # whoever looks for the weights says what is wrong
-    return any(not name.lower().startswith("adapter_") for name in (*chosen, *whole))
+def _refuse_quantized(values: dict[str, Any], name: str) -> None:
+    for _, inner in _groups(values, ""):
+        stated = inner.get("quantization_config") or inner.get("compression_config")
+        if not stated:
+            continue
+        method = stated
+        if isinstance(stated, dict):
+            bits = stated.get("load_in_8bit") or stated.get("load_in_4bit")
+            method = stated.get("quant_method", "bitsandbytes" if bits else "without a name")
+        raise SourceError(
+            "E_UNSUPPORTED",
+            f"{clean(name)} says that the weights are quantized ({clean(method)}), "
+            "which is not audited yet",
+            hint="give the checkpoint from before the quantization",
+            stage="config",
+        )
 
 
-def code_map(folder: Path) -> dict[str, str]:
-    """What `auto_map` in the folder's config.json names: role → module.Class, as it stands there.
-
-    Nothing is run or imported. The cleaned config of a checkpoint leaves this out on purpose.
-    """
-    data = read_beside(folder, CONFIG_NAME, most=LARGEST_CONFIG)
-    if data is None:
-        return {}
-    stated: Any = parse_config(data, name=CONFIG_NAME).get("auto_map")
-    if not isinstance(stated, dict):
-        return {}
-    return {role: name for role, name in stated.items() if isinstance(name, str)}
+def _groups(value: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The config and every one inside it, with what stands before their keys."""
+    if isinstance(value, dict):
+        yield where, value
+        for key, inner in value.items():
+            yield from _groups(inner, f"{where}{clean(key, limit=40)}.")
+    elif isinstance(value, list):
+        for item in value:
+            yield from _groups(item, where)
 
 
-# -- The sizes that a config states: whole numbers above 0, or a sentence on what stands there.
+# -- What a config asks for, weighed against the weights that are there, before anything is built.
+#
+# A fence, not a proof: a size that a config leaves out is a library's default. Adapters build on
+# torch's meta device and let `fill` compare every shape before memory is taken.
 
 WIDTHS = ("hidden_size", "d_model", "n_embd")
 LAYERS = (
@@ -655,80 +348,11 @@ SIDES = (
 _SIZES = frozenset(
     (*_INDISPENSABLE, *SIDES, "vocab_size", "num_layers", "max_position_embeddings", "n_positions")
 )
-#: Mamba lets the library work out its rank.
-_AUTOMATIC = ("time_step_rank", "dt_rank")
-#: A factor may be 1.5.
-_FACTORS = ("expand",)
 #: What else is a size by its name in a config of transformers; elsewhere it may be anything.
 _ALIKE = re.compile(
     r"(?:.*_)?(?:size|sizes|dim|dims|width|depths?|embeddings|vocab|heads?|layers?|experts|channels"
     r"|rank|blocks|buckets|queries|labels|classes|state|groups|filters|kernel|positions|codebooks)"
 )
-
-
-def read_sizes(
-    values: Mapping[str, Any], *, where: str, library: bool, strict: bool = True
-) -> dict[str, list[int]]:
-    """Every size in one dictionary of a config; a list holds several.
-
-    `where` stands before the keys in an error, `library` says that transformers wrote the config.
-    Raises E_CONFIG, naming key and value, for what cannot be a size; unless `strict`, that is left
-    out, since a trainer's settings also hold references, gaps and the sizes of other things.
-    """
-    found: dict[str, list[int]] = {}
-    for key, value in values.items():
-        if key in _SIZES and strict:
-            found[key] = _stated(key, value, where=where)
-        elif key in _SIZES or key in LAYERS or (library and _ALIKE.fullmatch(key)):
-            items = value if isinstance(value, list) else [value]
-            found[key] = [_whole(item) for item in items if _is_number(item) and item > 0]
-    return {key: numbers for key, numbers in found.items() if numbers}
-
-
-def _stated(key: str, value: Any, *, where: str) -> list[int]:
-    optional = key not in _INDISPENSABLE
-    if (value is None and optional) or (value == "auto" and key in _AUTOMATIC):
-        return []
-    items: list[Any]
-    if isinstance(value, dict):  # one number for every part of the model
-        items = [item for item in value.values() if _is_number(item)]
-    else:
-        items = value if isinstance(value, list) and optional else [value]
-    for item in items:
-        if not _is_size(item) or (item != math.floor(item) and key not in _FACTORS):
-            raise SourceError(
-                "E_CONFIG",
-                f"config.json: {where}{key} is {_shown(value)}, not a whole number above 0",
-                hint="put the right config beside the weights, or remove it",
-                stage="config",
-            )
-    return [_whole(item) for item in items]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_size(value: Any) -> bool:
-    return _is_number(value) and 0 < value < math.inf
-
-
-def _whole(value: float) -> int:
-    """The number, rounded up; infinity as more than there can be."""
-    return math.ceil(value) if value < math.inf else 1 << 200
-
-
-def _shown(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return "null" if value is None else str(value).lower()
-    return clean(repr(value), limit=60)
-
-
-# -- What a config asks for, weighed against the weights that are there, before anything is built.
-#
-# A fence, not a proof: a size that a config leaves out is a library's default. Adapters build on
-# torch's meta device and let `fill` compare every shape before memory is taken.
-
 #: Numbers that may be requested whatever the file holds: 256 MB in float32.
 FREE_NUMBERS = 1 << 26
 #: Layers may share their weights (ALBERT), and embeddings be far narrower than the states are:
@@ -741,117 +365,91 @@ FREE_LAYERS = 256
 FREE_SIDE = 1 << 24
 #: transformers writes a dictionary with a name for every class.
 FREE_LABELS = 1 << 20
-LABELS = ("num_labels", "num_classes")
 #: How wide an embedding is when nothing says so.
 USUAL_WIDTH = 512
 
 
-@dataclass(frozen=True, slots=True)
-class WeightCounts:
-    """What the weights hold: how many tensors and numbers, and the longest side among them."""
-
-    tensors: int
-    numbers: int
-    side: int
-
-    @property
-    def affordable(self) -> int:
-        """How many numbers a config may seem to ask for."""
-        if not self.tensors:
-            return UNWEIGHED_NUMBERS
-        return max(FREE_NUMBERS, SHARING * self.numbers)
-
-
-class _AsksTooMuch(Exception):  # noqa: N818
-    """What is asked for and what is there; the message completes the sentence `FILE …`."""
-
-
 def check_config(config: Config, tensors: Mapping[str, Tensor]) -> None:
     """Refuse sizes that are no sizes (E_CONFIG) or that the weights cannot fill (E_LIMIT)."""
-    counts = WeightCounts(
-        tensors=len(tensors),
-        numbers=sum(tensor.numel() for tensor in tensors.values()),
-        side=max((side for tensor in tensors.values() for side in tensor.shape), default=0),
-    )
-    try:
-        _check(config, counts)
-    except _AsksTooMuch as error:
-        raise SourceError(
-            "E_LIMIT",
-            f"{clean(config.name)} {error}",
-            hint="put the right config beside the weights, or remove it",
-            stage="config",
-        ) from None
-
-
-def _check(config: Config, counts: WeightCounts) -> None:
-    library = "model_type" in config.values
+    numbers = sum(tensor.numel() for tensor in tensors.values())
+    side = max((side for tensor in tensors.values() for side in tensor.shape), default=0)
+    affordable = max(FREE_NUMBERS, SHARING * numbers) if tensors else UNWEIGHED_NUMBERS
+    hint = "put the right config beside the weights, or remove it"
     for where, values in _groups(config.values, ""):
-        sizes = read_sizes(values, where=where, library=library, strict=config.of_library)
-        for key, numbers in sizes.items():
-            _check_alone(where, key, numbers, counts)
-        _check_together(where, {key: max(numbers) for key, numbers in sizes.items()}, counts)
+        # A trainer's settings also hold references, gaps and the sizes of other things.
+        for key in values if config.of_library else ():
+            if key in _SIZES and not _is_size(key, values[key]):
+                shown = clean(json.dumps(values[key]), limit=60)
+                fact = f"config.json: {where}{key} is {shown}, not a whole number above 0"
+                raise SourceError("E_CONFIG", fact, hint=hint, stage="config")
+        sizes = _sizes(values, library="model_type" in config.values)
+        for factors, most in _demands(sizes, len(tensors), side, affordable):
+            if math.prod(factors.values()) > most:
+                asked = " x ".join(f"{key} {_in_digits(n)}" for key, n in factors.items())
+                held = f"{_in_digits(numbers)} numbers in {len(tensors)} tensors"
+                fact = f"{clean(config.name)} asks for {where}{asked}, the weights hold {held}"
+                raise SourceError("E_LIMIT", fact, hint=hint, stage="config")
 
 
-def _groups(value: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The config and every one inside it, with what stands before their keys."""
-    if isinstance(value, list):
-        for item in value:
-            yield from _groups(item, where)
-    elif isinstance(value, dict):
-        yield where, value
-        for key, inner in value.items():
-            yield from _groups(inner, f"{where}{clean(key, limit=40)}.")
+def _sizes(values: dict[str, Any], *, library: bool) -> dict[str, list[int]]:
+    """Every size in one dictionary of a config, rounded up; a list holds several."""
+    found: dict[str, list[int]] = {}
+    for key, value in values.items():
+        if key in _SIZES or key in LAYERS or (library and _ALIKE.fullmatch(key)):
+            numbers = [item for item in _items(value) if _is_number(item) and item > 0]
+            if numbers:  # infinity is more than there can be
+                found[key] = [math.ceil(x) if x < math.inf else 1 << 200 for x in numbers]
+    return found
 
 
-def _check_alone(where: str, key: str, numbers: list[int], counts: WeightCounts) -> None:
-    if key in LAYERS and (key == "depths" or len(numbers) == 1):
-        layers, most = sum(numbers), max(FREE_LAYERS, counts.tensors)
-        if layers > most:
-            raise _refusal(f"{where}{key} {layers}", f"{counts.tensors} tensors")
-    most = max(FREE_LABELS if key in LABELS else FREE_SIDE, counts.side)
-    if max(numbers) > most:
-        raise _refusal(f"{where}{key} {_short_count(max(numbers))}", _held(counts))
+def _demands(
+    sizes: dict[str, list[int]], tensors: int, side: int, affordable: int
+) -> Iterator[tuple[dict[str, int], int]]:
+    """Sizes, and the tables and matrices they make as factors, with the most that each may be."""
+    for key, numbers in sizes.items():
+        if key in LAYERS and (key == "depths" or len(numbers) == 1):
+            yield {key: sum(numbers)}, max(FREE_LAYERS, tensors)
+        free = FREE_LABELS if key in ("num_labels", "num_classes") else FREE_SIDE
+        yield {key: max(numbers)}, max(free, side)
+    largest = {key: max(numbers) for key, numbers in sizes.items()}
+    wide = max((key for key in WIDTHS if key in largest), key=largest.__getitem__, default=None)
+    if wide is not None:
+        width = {wide: largest[wide]}
+        for key in ("vocab_size", *SIDES):
+            yield {key: largest.get(key, 0), **width}, affordable
+        deep = max((key for key in LAYERS if key in largest), key=largest.__getitem__, default="")
+        if tensors:
+            layers = {deep or "layers": largest.get(deep, 1)}
+            yield {**layers, **width, f"{wide} again": largest[wide]}, affordable
+    elif largest.get("vocab_size", 0) > side:
+        yield {"vocab_size": largest["vocab_size"], "a usual width of": USUAL_WIDTH}, affordable
 
 
-def _check_together(where: str, sizes: dict[str, int], counts: WeightCounts) -> None:
-    """The tables and matrices that one dictionary of a config asks for."""
-    widths = {key: sizes[key] for key in WIDTHS if key in sizes}
-    wide, width = max(widths.items(), key=lambda pair: pair[1], default=("", 0))
-    vocabulary = sizes.get("vocab_size", 0)
-    if vocabulary and not width and vocabulary > counts.side:
-        _afford(where, {"vocab_size": vocabulary, "a usual width of": USUAL_WIDTH}, counts)
-    if not width:
-        return
-    _afford(where, {"vocab_size": vocabulary, wide: width}, counts)
-    for key in SIDES:
-        _afford(where, {key: sizes.get(key, 0), wide: width}, counts)
-    if counts.tensors:
-        layers = {key: sizes[key] for key in LAYERS if key in sizes}
-        deep, depth = max(layers.items(), key=lambda pair: pair[1], default=("layers", 1))
-        _afford(where, {deep: depth, wide: width, f"{wide} again": width}, counts)
+def _is_size(key: str, value: Any) -> bool:
+    """Whether this can be a size: a whole number above 0, or several of them."""
+    if value is None or isinstance(value, list):
+        if key in _INDISPENSABLE:
+            return False
+    elif value == "auto":  # Mamba lets the library work out its rank
+        return key in ("time_step_rank", "dt_rank")
+    return value is None or all(
+        _is_number(x) and 0 < x < math.inf and (x % 1 == 0 or key == "expand")
+        for x in _items(value)
+    )
 
 
-def _afford(where: str, factors: Mapping[str, int], counts: WeightCounts) -> None:
-    """Refuse a product of sizes that is more than the weights can hold."""
-    requested = math.prod(factors.values())
-    if requested > counts.affordable:
-        words = " x ".join(f"{key} {_short_count(number)}" for key, number in factors.items())
-        raise _refusal(
-            f"at least {_short_count(requested)} numbers ({where}{words})", _held(counts)
-        )
+def _items(value: Any) -> list[Any]:
+    if isinstance(value, dict):  # one number for every part of the model
+        return [item for item in value.values() if _is_number(item)]
+    return value if isinstance(value, list) else [value]
 
 
-def _held(counts: WeightCounts) -> str:
-    return f"{_short_count(counts.numbers)} numbers"
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _short_count(number: int) -> str:
+def _in_digits(number: int) -> str:
     return str(number) if number < 10**16 else f"10^{len(str(number)) - 1}"
-
-
-def _refusal(requested: str, held: str) -> _AsksTooMuch:
-    return _AsksTooMuch(f"asks for {requested}, the weights hold {held}")
 
 
 # -- The settings that a trainer saved inside the weight file, when no config lies beside it.
@@ -871,15 +469,14 @@ def with_hyper_parameters(
     if config.path is not None or not text or len(text) > LARGEST_CONFIG:
         return config
     try:
-        stated = parse_config(text.encode("utf-8", "surrogatepass"), name=HYPER_PARAMETERS)
-        values, dropped = clean_config(stated, name=HYPER_PARAMETERS, library=False)
-        found = Config(None, values, (), HYPER_PARAMETERS)
+        values = _parse(text.encode("utf-8", "surrogatepass"), HYPER_PARAMETERS, _load_json)
+        _refuse_quantized(values, HYPER_PARAMETERS)
+        note = f"settings were read from {HYPER_PARAMETERS} in the file"
+        found = Config(None, values, (*config.notes, note), HYPER_PARAMETERS)
         check_config(found, tensors)
     except SourceError as error:
         if error.code == "E_UNSUPPORTED":
             raise
-        return Config(
-            None, {}, (*config.notes, f"{HYPER_PARAMETERS} in the file were not read: {error.fact}")
-        )
-    source_note = f"settings were read from {HYPER_PARAMETERS} in the file"
-    return Config(None, values, (*config.notes, source_note, *dropped), HYPER_PARAMETERS)
+        note = f"{HYPER_PARAMETERS} in the file were not read: {error.fact}"
+        return Config(None, {}, (*config.notes, note))
+    return found

@@ -1,10 +1,9 @@
-"""Files and folders on disk: what may be opened, read in one pass, and compared afterwards."""
+"""Files and folders on disk: what may be opened, and whether it changed meanwhile."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
-import io
 import os
 import re
 import stat
@@ -21,10 +20,10 @@ if TYPE_CHECKING:
 
     from memaudit.loading.access import Access
 
-# -- A regular file, opened without waiting and read by position, never mapped into memory.
+# -- A regular file, opened without waiting and read by position.
 
 NOT_FOUND_HINT = "check the path; for the hub write org/name, for timm write timm:NAME"
-_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,31 +46,23 @@ class RegularFile:
 
     def read(self, offset: int, length: int) -> bytes:
         """Exactly so many bytes from a position; a file that ends before that was changed."""
-        found = self._some(offset, length)
-        while 0 < len(found) < length:  # the system hands out at most 2 GB at once
-            more = self._some(offset + len(found), length - len(found))
-            if not more:
-                break
-            found += more
-        if len(found) < length:
-            raise changed_while_read()
-        return found
+        found = bytearray()
+        try:
+            while len(found) < length:  # the system hands out at most 2 GB at once
+                more = os.pread(self.handle, length - len(found), offset + len(found))
+                if not more:
+                    raise changed_while_read()
+                found += more
+        except OSError as error:
+            raise reading_failed(error) from None
+        except MemoryError:
+            raise out_of_memory() from None
+        return bytes(found)
 
     def require_unchanged(self) -> None:
         """Raise E_CHANGED when somebody wrote to the file since it was opened."""
         if _marks(os.fstat(self.handle)) != self.marks:
             raise changed_while_read()
-
-    def _some(self, offset: int, length: int) -> bytes:
-        try:
-            if hasattr(os, "pread"):
-                return os.pread(self.handle, length, offset)
-            os.lseek(self.handle, offset, os.SEEK_SET)
-            return os.read(self.handle, length)
-        except OSError as error:
-            raise reading_failed(error) from None
-        except MemoryError:
-            raise out_of_memory() from None
 
 
 def kind_of(path: Path) -> str:
@@ -82,24 +73,24 @@ def kind_of(path: Path) -> str:
         raise reading_failed(error) from None
     if stat.S_ISDIR(mode):
         return "folder"
-    require_regular(mode)
+    _require_regular(mode, "this")
     return "file"
 
 
 @contextmanager
-def open_regular(path: Path) -> Iterator[RegularFile]:
-    """Open a regular file for reading.
+def open_regular(path: Path, *, real: Path | None = None) -> Iterator[RegularFile]:
+    """Open a regular file for reading; `real` is where its links lead, if that is known.
 
     A FIFO that took its place must not hang the audit, so nothing here waits; what was opened is
     judged, not what had that name before.
     """
     try:
-        handle = os.open(path, _FLAGS)
+        handle = os.open(path, _FLAGS) if real is None else os.open(real, _FLAGS | os.O_NOFOLLOW)
     except (OSError, ValueError) as error:
         raise reading_failed(error) from None
     try:
         found = os.fstat(handle)
-        require_regular(found.st_mode)
+        _require_regular(found.st_mode, path.name)
         yield RegularFile(path, handle, found)
     finally:
         os.close(handle)
@@ -125,21 +116,14 @@ def read_whole(file: RegularFile, *, most: int | None = None) -> bytes:
     return found
 
 
-def require_regular(mode: int, *, name: str = "this") -> None:
+def _require_regular(mode: int, name: str) -> None:
     """Refuse FIFOs, sockets, devices and folders by their kind."""
     if stat.S_ISREG(mode):
         return
-    tests = (
-        (stat.S_ISFIFO, "a FIFO"),
-        (stat.S_ISSOCK, "a socket"),
-        (stat.S_ISCHR, "a device"),
-        (stat.S_ISBLK, "a device"),
-        (stat.S_ISDIR, "a folder"),
-    )
-    what = next((kind for test, kind in tests if test(mode)), "something else")
+    kinds = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
     raise SourceError(
         "E_PATH",
-        f"{clean(name)} is {what}, not a regular file",
+        f"{clean(name)} is {kinds.get(stat.S_IFMT(mode), 'a device')}, not a regular file",
         hint="give the checkpoint itself: a file, or the folder that holds it",
         stage="open",
     )
@@ -207,50 +191,40 @@ LONGEST_NAME = 255
 _DRIVE = re.compile(r"[A-Za-z]:")
 #: Control characters, invisible formatting (bidi overrides), and bytes that are no text.
 _UNPRINTABLE = ("Cc", "Cf", "Cs")
-#: …/models--org--name/snapshots/<revision>, the folder that the hub's client hands out.
-_SNAPSHOT = re.compile(r"(?P<cache>.*)/(?P<repo>models--[^/]+)/snapshots/[^/]+(?:/.*)?", re.DOTALL)
-#: Where that client puts what several repositories share, beneath a folder with this marker.
-_SHARED_BLOB = re.compile(r"(?P<start>[0-9a-f]{2})/(?P=start)[0-9a-f]{62}")
+#: Marks the folder where the hub's client puts what several repositories share.
 _SHARED_MARKER = ".huggingface-shared-blobs"
-#: Where Linux shows what a process has open.
-_HANDLES = "/proc/self/fd"
 _OWN_HINT = "give the file itself instead of the folder, or put a copy in its place"
 
 
-def within(folder: Path, name: str) -> Path:
-    """The path of a regular file that lies in a folder, from its plain name.
+@contextmanager
+def open_within(folder: Path, name: str, *, below: str = "") -> Iterator[RegularFile]:
+    """Open a regular file of a folder by its plain name; `below` names a folder in between.
 
     Raises E_PATH when the name is no plain name, when a symbolic or hard link leads out of the
     folder, or when this is no regular file; E_NOT_FOUND when nothing is there. The links by which
     the hub's client stores a repository's files are followed.
     """
-    path = folder / plain_name(name)
-    _contained(folder, path)
-    return path
-
-
-@contextmanager
-def open_within(folder: Path, name: str, *, below: str = "") -> Iterator[RegularFile]:
-    """Open what `within` allows; `below` is the plain name of a folder in between.
-
-    What was opened is compared with what was allowed, not the name that leads there: a file that
-    is exchanged for a link in between is seen. Where the system tells the place of an open file,
-    that is judged as well, whatever was exchanged on the way and put back again.
-    """
     path = (folder / plain_name(below) if below else folder) / plain_name(name)
-    _contained(folder, path)
-    root = _opened_folder(folder)
-    with open_regular(path) as file:
-        if not os.path.samestat(file.stat, _contained(folder, path)):
-            raise SourceError(
-                "E_CHANGED",
-                f"{clean(name)} was exchanged while it was opened",
-                hint="let nobody write into the folder, and open it again",
-                stage="open",
-            )
-        if root:
-            real = _opened_place(file.handle)
-            _require_inside(path.name, root=root, real=real, found=file.stat)
+    try:
+        root, real = folder.resolve(strict=True), path.resolve(strict=True)
+    except FileNotFoundError:
+        fact = "is a link to a file that is not there" if path.is_symlink() else "is not there"
+        raise SourceError(
+            "E_NOT_FOUND",
+            f"{clean(path.name)} {fact}",
+            hint="if it was downloaded, the download is not complete: fetch it again",
+            stage="open",
+        ) from None
+    except RuntimeError:  # links that lead in a circle
+        raise reading_failed(OSError(errno.ELOOP, os.strerror(errno.ELOOP))) from None
+    except (OSError, ValueError) as error:
+        raise reading_failed(error) from None
+    blobs = _blobs(root)
+    if not any(real.is_relative_to(place) for place in (root, *blobs)):
+        raise _outside(path.name, "leads outside the folder")
+    with open_regular(path, real=real) as file:
+        if file.stat.st_nlink > 1 and not blobs:
+            raise _outside(path.name, "has a second hard link, which may lie outside the folder")
         yield file
 
 
@@ -268,72 +242,15 @@ def plain_name(name: str) -> str:
     return name
 
 
-def _contained(folder: Path, path: Path) -> os.stat_result:
-    """What the path really leads to, once it is known to lie in the folder."""
-    try:
-        root, real = (os.path.realpath(p, strict=True) for p in (folder, path))
-        found = os.lstat(real)
-    except FileNotFoundError:
-        link = path.is_symlink()
-        fact = "is a link to a file that is not there" if link else "is not in the folder"
-        raise SourceError(
-            "E_NOT_FOUND",
-            f"{clean(path.name)} {fact}",
-            hint="if it was downloaded, the download is not complete: fetch it again",
-            stage="open",
-        ) from None
-    except (OSError, ValueError) as error:
-        raise reading_failed(error) from None
-    require_regular(found.st_mode, name=path.name)
-    _require_inside(path.name, root=root, real=real, found=found)
-    return found
-
-
-def _opened_folder(folder: Path) -> str:
-    """Where a folder is, by the system's own word; empty on a system that does not say."""
-    if not os.path.isdir(_HANDLES):
-        return ""
-    try:
-        handle = os.open(folder, getattr(os, "O_PATH", os.O_RDONLY))
-    except OSError as error:
-        raise reading_failed(error) from None
-    try:
-        return _opened_place(handle)
-    finally:
-        os.close(handle)
-
-
-def _opened_place(handle: int) -> str:
-    """The path of what is open, by the system's own word; empty where it does not say."""
-    try:
-        return os.readlink(f"{_HANDLES}/{handle}")
-    except OSError:
-        return ""
-
-
-def _require_inside(name: str, *, root: str, real: str, found: os.stat_result) -> None:
-    snapshot = _SNAPSHOT.fullmatch(Path(root).as_posix())
-    if not _beneath(real, root) and not (snapshot and _is_blob(Path(real), snapshot)):
-        raise _outside(name, "leads outside the folder")
-    if found.st_nlink > 1 and not snapshot:
-        raise _outside(name, "has a second hard link, which may lie outside the folder")
-
-
-def _beneath(real: str, root: str) -> bool:
-    try:
-        return os.path.commonpath([real, root]) == root
-    except ValueError:  # two drives
-        return False
-
-
-def _is_blob(real: Path, snapshot: re.Match[str]) -> bool:
-    """Whether a file is where the hub's client stores the contents of a snapshot."""
-    own = Path(snapshot["cache"] or "/", snapshot["repo"], "blobs")
-    if real.parent == own:
-        return True
-    shared = Path(snapshot["cache"] or "/", "blobs")
-    inside = real.relative_to(shared).as_posix() if real.is_relative_to(shared) else ""
-    return bool(_SHARED_BLOB.fullmatch(inside)) and (shared / _SHARED_MARKER).is_file()
+def _blobs(root: Path) -> tuple[Path, ...]:
+    """Where the hub's client stores the contents of …/models--org--name/snapshots/REVISION."""
+    for place in (root, *root.parents):
+        repository = place.parent.parent
+        if place.parent.name == "snapshots" and repository.name.startswith("models--"):
+            shared = repository.parent / "blobs"
+            own = (repository / "blobs",)
+            return (*own, shared) if (shared / _SHARED_MARKER).is_file() else own
+    return ()
 
 
 def _outside(name: str, fact: str) -> SourceError:
@@ -365,7 +282,7 @@ def require_beside(folder: Path, names: Iterable[str], *, most: int) -> tuple[st
     return found
 
 
-# -- One pass over a file from its first byte to its last, hashed on the way.
+# -- The SHA-256 of a file, read in pieces: what is mapped into memory is not read for this.
 
 _CHUNK = 1 << 22
 #: Progress is reported after every so many bytes, and for smaller sources not at all.
@@ -388,57 +305,16 @@ class Meter:
             self._access.advance("reading", self._done, self._total)
 
 
-class OnePass:
-    """The bytes of a file in their order: what is loaded is what is hashed."""
-
-    def __init__(self, file: RegularFile, meter: Meter) -> None:
-        self._file, self._meter = file, meter
-        self._at = 0
-        self._sum = hashlib.sha256()
-
-    @property
-    def left(self) -> int:
-        """The bytes that have not been read."""
-        return self._file.size - self._at
-
-    def expect(self, known: bytes) -> None:
-        """The next bytes, which were looked at before and must still be the same."""
-        if self._next(len(known)) != known:
-            raise changed_while_read()
-
-    def fill(self, target: memoryview) -> None:
-        """The next bytes, as many as the target takes."""
-        done = 0
-        while done < len(target):
-            chunk = self._next(min(_CHUNK, len(target) - done))
-            target[done : done + len(chunk)] = chunk
-            done += len(chunk)
-
-    def rest(self) -> bytes:
-        """Everything that is left."""
-        try:
-            whole = io.BytesIO()  # gives its bytes away without a copy
-            while self.left:
-                whole.write(self._next(min(_CHUNK, self.left)))
-            return whole.getvalue()
-        except MemoryError:
-            raise out_of_memory() from None
-
-    def finish(self) -> str:
-        """The SHA-256 of the whole file, which nobody changed meanwhile."""
-        if self.left:
-            fact = f"{self.left} bytes at the end of the file belong to nothing"
-            hint = "copy or download the file again"
-            raise SourceError("E_CORRUPT", fact, hint=hint, stage="open")
-        self._file.require_unchanged()
-        return self._sum.hexdigest()
-
-    def _next(self, length: int) -> bytes:
-        chunk = self._file.read(self._at, length)
-        self._at += length
-        self._sum.update(chunk)
-        self._meter.add(length)
-        return chunk
+def digest(file: RegularFile, meter: Meter | None = None) -> str:
+    """The SHA-256 of all its bytes, which nobody wrote to meanwhile."""
+    total = hashlib.sha256()
+    for start in range(0, file.size, _CHUNK):
+        length = min(_CHUNK, file.size - start)
+        total.update(file.read(start, length))
+        if meter is not None:
+            meter.add(length)
+    file.require_unchanged()
+    return total.hexdigest()
 
 
 # -- What a file was when it was read, to be compared with what it is after the audit.
@@ -483,15 +359,6 @@ class Stamp:
         )
 
 
-def digest(file: RegularFile) -> str:
-    """The SHA-256 of all its bytes, which nobody wrote to meanwhile."""
-    total = hashlib.sha256()
-    for start in range(0, file.size, _CHUNK):
-        total.update(file.read(start, min(_CHUNK, file.size - start)))
-    file.require_unchanged()
-    return total.hexdigest()
-
-
 # -- Which file of a folder holds the model's weights, or the index of its shards.
 
 SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".npz", ".msgpack")
@@ -512,9 +379,27 @@ _BESIDE_THE_MODEL = re.compile(
     r"optim|sched|scaler|rng_state|training_args|(^|_)opt(_|$)|^adapter_|^sampler(_\d+)?\."
     r"|^retrofit\.safetensors$"
 )
+#: Where a Trainer of transformers saves the model, by the step.
+_STEP = re.compile(r"checkpoint-([0-9]{1,12})")
 #: What Orbax writes into every checkpoint.
 _ORBAX = ("_METADATA", "_CHECKPOINT_METADATA", "manifest.ocdbt")
 _EXPORT = "save the weights as model.safetensors"
+#: Files of other libraries lay recurrent weights out in other ways than torch.
+_AS_ARRAYS = "write the arrays of its layers by numpy.savez(FILE.npz) under torch's names"
+KERAS_HINT = (
+    f"such files can carry code and are not opened; load it in Keras and {_AS_ARRAYS}: "
+    "weight_ih_l0 = kernel.T, weight_hh_l0 = recurrent_kernel.T, bias_ih_l0 = bias, bias_hh_l0 = "
+    "zeros. An LSTM has torch's order of gates, i f c o; a GRU has z r h where torch has r z n, "
+    "its bias has the rows bias_ih_l0 and bias_hh_l0, and only reset_after=True is torch's GRU. "
+    "Kernels of CuDNNLSTM and CuDNNGRU are transposed gate by gate and have both biases: load them "
+    "into LSTM or GRU layers, which converts them"
+)
+ONNX_HINT = (
+    "such files can carry code and are not opened; give the checkpoint that it was exported from, "
+    f"or {_AS_ARRAYS}: weight_ih_l0 = W[0], weight_hh_l0 = R[0], bias_ih_l0 and bias_hh_l0 = the "
+    "halves of B[0]. The gates of an LSTM are i o f c where torch has i f g o, those of a GRU z r "
+    "h where torch has r z n, and only linear_before_reset=1 is torch's GRU"
+)
 
 
 def choose_weight_file(folder: Path) -> tuple[Path, list[str]]:
@@ -527,7 +412,8 @@ def choose_weight_file(folder: Path) -> tuple[Path, list[str]]:
     names = [*files, *(name for name in folders if name.lower() == _THE_MODEL)]
     found, every = rank_weights(names)
     if not found:
-        raise _no_weights(folder, files, folders)
+        code, fact, hint = _why_none(folder, files, folders)
+        raise SourceError(code, fact, hint=hint, stage="open")
     if len(found) > 1:
         raise SourceError(
             "E_PATH",
@@ -605,11 +491,6 @@ def _shown(names: Sequence[str]) -> str:
     return listed(names, limit=60)
 
 
-def _no_weights(folder: Path, names: Sequence[str], folders: Sequence[str]) -> SourceError:
-    code, fact, hint = _why_none(folder, names, folders)
-    return SourceError(code, fact, hint=hint, stage="open")
-
-
 def _why_none(folder: Path, names: Sequence[str], folders: Sequence[str]) -> tuple[str, str, str]:
     """The code, the fact and the next step for a folder without weights."""
     elsewhere = f"load it where it was made and {_EXPORT}"
@@ -627,7 +508,13 @@ def _why_none(folder: Path, names: Sequence[str], folders: Sequence[str]) -> tup
     foreign = [n for n in names if n.endswith((".h5", ".keras", ".onnx", ".gguf"))]
     if foreign:
         fact = f"the folder holds no weights that memaudit opens, only {_shown(foreign)}"
-        return "E_UNSUPPORTED", fact, elsewhere
+        hints = {".h5": KERAS_HINT, ".keras": KERAS_HINT, ".onnx": ONNX_HINT}
+        return "E_UNSUPPORTED", fact, hints.get(stem_and_suffix(foreign[0])[1], elsewhere)
+    trained = {int(match[1]): name for name in folders if (match := _STEP.fullmatch(name))}
+    if trained:
+        newest = clean(folder / trained[max(trained)])
+        fact = f"the folder {clean(folder.name)} holds {len(trained)} checkpoints of a training"
+        return "E_NOT_FOUND", fact, f"give the newest, {newest}, or another one"
     inside = [name for name in folders if name.lower().endswith(SUFFIXES)]
     if inside:
         fact = f"{clean(inside[0])} is a folder, not a weight file"

@@ -1,27 +1,47 @@
-"""What untrusted files are made of: their format, strict JSON, shapes, plain values, archives."""
+"""The formats of weight files: how each is recognised, and what is checked around its library."""
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import mmap
+import os
+import re
 import struct
+import tokenize
+import warnings
+import zipfile
 import zlib
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
-from memaudit.errors import SourceError, clean
+import numpy as np
+import torch
+
+from memaudit.errors import MemauditError, SourceError, clean, listed
 from memaudit.loading.access import human_size, require_room
+from memaudit.loading.files import KERAS_HINT, ONNX_HINT, changed_while_read, read_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
-    from memaudit.loading.access import Access
+    from memaudit.loading.access import Access, Limits
+    from memaudit.loading.files import RegularFile
+
+#: Tensors by name, plain values beside them as text, and notes on what was left out.
+Contents = tuple[dict[str, torch.Tensor], dict[str, str], list[str]]
 
 # -- Which format a file has, by its first bytes; its suffix is not believed.
 
-#: The first pickle of a legacy torch file is this number (LONG1, ten bytes, STOP).
-LEGACY_TORCH = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
+#: The first pickle of a legacy torch file is one number (LONG1, ten bytes, STOP), since protocol 4
+#: in a frame.
+_LEGACY_TORCH = re.compile(
+    rb"\x80.(\x95.{8})?\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19\.", re.DOTALL
+)
 #: A zip archive with members, and one without.
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 #: As much of a file as `sniff` looks at.
@@ -71,7 +91,7 @@ _PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in (2, 3, 4, 5))
 
 #: offset, bytes, code, what it is, next step.
 _FOREIGN = (
-    (0, b"\x89HDF\r\n\x1a\n", "E_UNSAFE_FORMAT", "an HDF5 file (.h5, Keras)", ARRAYS_HINT),
+    (0, b"\x89HDF\r\n\x1a\n", "E_UNSAFE_FORMAT", "an HDF5 file (.h5, Keras)", KERAS_HINT),
     (0, b"GGUF", "E_UNSUPPORTED", "a GGUF file", "give the original safetensors checkpoint"),
     (4, b"TFL3", "E_UNSUPPORTED", "a TFLite file", "give the original checkpoint"),
     (0, b"\x93NUMPY", "E_UNSUPPORTED", "a single numpy array", "save named arrays with np.savez"),
@@ -94,7 +114,7 @@ def sniff(data: bytes, *, suffix: str) -> str:
     _refuse_text(data)
     if data.startswith(ZIP):
         return "zip"
-    if data[:1] == b"\x80" and LEGACY_TORCH in data[:32]:
+    if _LEGACY_TORCH.match(data):
         return "torch-legacy"
     # The header's length fills eight bytes; a length with more than 40 bits is no length.
     if data[5:8] == b"\0\0\0" and data[8:9] == b"{":
@@ -126,11 +146,11 @@ def _refuse_text(data: bytes) -> None:
 def _refuse_foreign(data: bytes, *, suffix: str) -> None:
     found = [row[2:] for row in _FOREIGN if data[row[0] : row[0] + len(row[1])] == row[1]]
     if not found and suffix in (".h5", ".hdf5", ".keras"):
-        found.append(("E_UNSAFE_FORMAT", "a Keras file", ARRAYS_HINT))
+        found.append(("E_UNSAFE_FORMAT", "a Keras file", KERAS_HINT))
     if not found and suffix == ".pb":
         found.append(("E_UNSAFE_FORMAT", "a TensorFlow graph", ARRAYS_HINT))
     if not found and (suffix == ".onnx" or _looks_like_onnx(data)):
-        found.append(("E_UNSAFE_FORMAT", "an ONNX graph", ARRAYS_HINT))
+        found.append(("E_UNSAFE_FORMAT", "an ONNX graph", ONNX_HINT))
     if not found and data[:2] in _PICKLES:
         found.append(("E_UNSAFE_FORMAT", "a plain Python pickle", CODE_HINT))
     for code, what, hint in found:
@@ -159,25 +179,15 @@ def _looks_like_msgpack(data: bytes) -> bool:
     return len(name) == length and name.isascii() and name.decode("ascii").isprintable()
 
 
-# -- Strict JSON: one object, no name twice, no more pieces than were expected.
+# -- Strict JSON: one object, no name twice, nothing that other readers take differently.
 
 
 class BadJson(ValueError):  # noqa: N818
     """What is wrong with the text, as a fact to follow the name of the file."""
 
 
-class TooManyPieces(ValueError):  # noqa: N818
-    """The text has more commas and brackets than its reader is ready for."""
-
-
-def parse_object(data: bytes, *, most_pieces: int) -> dict[str, Any]:
-    """The object that the bytes spell.
-
-    Five million empty lists fit into 16 MB of text and fill 400 MB of memory, so what could become
-    a value is counted before anything is built.
-    """
-    if sum(data.count(mark) for mark in (b",", b"[", b"{")) > most_pieces:
-        raise TooManyPieces
+def parse_object(data: bytes) -> dict[str, Any]:
+    """The object that the bytes spell."""
     try:
         found = json.loads(
             data.decode("utf-8"),
@@ -202,18 +212,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         twice = next(name for name, _ in pairs if name in seen or seen.add(name))
         raise BadJson(f"names {twice!r} twice")
-    for name, value in found.items():
-        _require_text(name)
-        if isinstance(value, str):
-            _require_text(value)
     return found
-
-
-def _require_text(text: str) -> None:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:  # half of a surrogate pair, which other readers refuse
-        raise BadJson("holds characters that are no text") from None
 
 
 def _integer(digits: str) -> int | float:
@@ -230,7 +229,6 @@ def _no_constant(name: str) -> NoReturn:
 
 #: Torch and numpy know no more dimensions.
 MOST_DIMENSIONS = 64
-LARGEST = (1 << 63) - 1
 
 
 def count_bytes(shape: Sequence[object], item: int) -> int | None:
@@ -238,17 +236,11 @@ def count_bytes(shape: Sequence[object], item: int) -> int | None:
 
     A zero does not excuse what stands beside it: (0, 2**62, 2**62) has no strides.
     """
-    if len(shape) > MOST_DIMENSIONS:
+    lengths = [n for n in shape if type(n) is int and n >= 0]
+    if len(lengths) < len(shape) or len(shape) > MOST_DIMENSIONS:
         return None
-    total = spanned = item
-    for length in shape:
-        if not isinstance(length, int) or isinstance(length, bool) or length < 0:
-            return None
-        total *= length
-        spanned *= max(length, 1)
-        if spanned > LARGEST:
-            return None
-    return total
+    spanned = item * math.prod(max(n, 1) for n in lengths)
+    return item * math.prod(lengths) if spanned < 1 << 63 else None
 
 
 # -- The plain values that trainers save beside the weights, as text.
@@ -266,286 +258,249 @@ def plain_values(values: Mapping[str, Any], *, prefix: Sequence[str] = ()) -> di
     """
     found: dict[str, str] = {}
     for key, value in values.items():
-        text = value if isinstance(value, str) else _as_json(value)
-        if text is not None and len(text) <= LONGEST_VALUE:
+        try:
+            text = value if isinstance(value, str) else _as_json(value)
+        except (ValueError, RecursionError):
+            continue
+        if text and len(text) <= LONGEST_VALUE:
             found[".".join([*prefix, key])] = text
     return found
 
 
-def _as_json(value: object) -> str | None:
-    try:
-        copied = _JsonCopier().copy(value)
-        if copied is _NOT_JSON or copied == {}:
-            return None
-        return json.dumps(copied, allow_nan=False)
-    except (_TooMany, ValueError, RecursionError):
-        return None
+def _as_json(value: object) -> str:
+    left = MOST_PARTS
 
-
-class _TooMany(Exception):  # noqa: N818
-    """The value has more parts than a setting has."""
-
-
-class _JsonCopier:
-    """Copies what JSON can hold out of a value, up to a number of parts: lists may double."""
-
-    def __init__(self) -> None:
-        self._left = MOST_PARTS
-
-    def copy(self, value: object) -> Any:
-        """The value without the parts that JSON cannot hold."""
-        self._left -= 1
-        if self._left < 0:
-            raise _TooMany
-        if value is None or isinstance(value, bool | int | str):
-            return value
+    def copy(value: object) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise ValueError("more parts than a setting has")
         if isinstance(value, float):
             return value if math.isfinite(value) else _NOT_JSON
         if isinstance(value, dict):
-            named = [(k, v) for k, v in dict.items(value) if k is None or isinstance(k, str | int)]
-            copied = {key: self.copy(part) for key, part in named}
-            return {key: part for key, part in copied.items() if part is not _NOT_JSON}
+            named = [
+                (k, copy(v)) for k, v in value.items() if k is None or isinstance(k, str | int)
+            ]
+            return {key: part for key, part in named if part is not _NOT_JSON}
         if isinstance(value, list | tuple):
-            parts = [self.copy(part) for part in value]
+            parts = [copy(part) for part in value]
             return [None if part is _NOT_JSON else part for part in parts]
-        return _NOT_JSON
+        return value if value is None or isinstance(value, bool | int | str) else _NOT_JSON
+
+    copied = copy(value)
+    return "" if copied is _NOT_JSON or copied == {} else json.dumps(copied)
 
 
-# -- The directory of a zip archive, in the one form about which all readers agree.
+# -- Safetensors: what the library leaves open is decided before it opens the file.
 
-STORED, DEFLATED = 0, 8
-_END = struct.Struct("<4sHHHHIIH")
-_LOCATOR = struct.Struct("<4sIQI")
-_END_64 = struct.Struct("<4sQHHIIQQQQ")
-_ENTRY = struct.Struct("<4sHHHHHHIIIHHHHHII")
-_LOCAL = struct.Struct("<4sHHHHHIIIHH")
-_SENTINEL_16, _SENTINEL_32 = 0xFFFF, 0xFFFFFFFF
-_ZIP64_FIELD = 1
-_UTF8 = 1 << 11
-#: Encrypted, patched, strongly encrypted, masked.
-_SEALED = 1 << 0 | 1 << 5 | 1 << 6 | 1 << 13
+_HEADER_LENGTH = struct.Struct("<Q")
+_METADATA = "__metadata__"
+#: Numbers that torch has a type for; smaller than a byte (F4, F6) are not here.
+_SAFETENSORS = frozenset(
+    (
+        *("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"),
+        *("C64", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"),
+    )
+)
 
 
-class BadArchive(ValueError):  # noqa: N818
-    """What is wrong with an archive, as a fact to follow "the zip archive"."""
+def read_safetensors(file: RegularFile, limits: Limits) -> Contents:
+    """The tensors in the order of their data, as views of the mapped file."""
+    from safetensors import SafetensorError, safe_open
+
+    header = _safetensors_header(file, limits)
+    metadata = header.pop(_METADATA, None) or {}
+    for name, entry in header.items():
+        _require_known(name, entry)
+    try:
+        with safe_open(file.path, framework="pt") as opened:
+            order = sorted(header, key=lambda name: header[name]["data_offsets"])
+            tensors = {name: opened.get_tensor(name) for name in order}
+    except (SafetensorError, RuntimeError) as error:
+        fact = clean(error, limit=200)
+        raise corrupt(f"the safetensors file is cut short or damaged: {fact}") from None
+    except OSError:
+        raise changed_while_read() from None
+    if not os.path.samestat(os.stat(file.path), file.stat):
+        raise changed_while_read()
+    for name, tensor in tensors.items():
+        if tensor.dtype == torch.bool and bool((tensor.view(torch.uint8) > 1).any()):
+            raise corrupt(f"the tensor {_shown(name)} holds truth values besides 0 and 1")
+    return tensors, metadata, []
 
 
-class SealedArchive(BadArchive):
-    """The archive is encrypted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Directory:
-    """Where the list of members stands, and how many they are."""
-
-    start: int
-    end: int
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One member: its packed bytes are data[start:end]."""
-
-    name: str
-    method: int
-    checksum: int
-    size: int
-    header: int
-    start: int
-    end: int
-
-
-def find_directory(data: bytes) -> Directory:
-    """The directory of an archive that begins with its first member and ends with its directory.
-
-    Readers differ in where they look for the end record, in which of two they believe, and in
-    what they make of bytes before or behind the archive: none of that is accepted.
-    """
-    place = len(data) - _END.size
-    if place < 0 or data[place : place + 4] != b"PK\5\6":
-        raise BadArchive("is cut short, or has bytes behind its end")
-    _, disk, first, here, count, size, start, comment = _END.unpack_from(data, place)
-    if comment or disk or first or here != count:
-        raise BadArchive("does not end as an archive does")
-    place, large = _large_end(data, place)
-    if large is not None:
-        stated, known = (count, size, start), (_SENTINEL_16, _SENTINEL_32, _SENTINEL_32)
-        for small, full, sentinel in zip(stated, large, known, strict=True):
-            if small not in (full, sentinel):
-                raise BadArchive("states two sizes for its directory")
-        count, size, start = large
-    if start + size != place:
-        raise BadArchive("does not hold its directory where it says")
-    if count * _ENTRY.size > size:
-        raise BadArchive("has a directory that is too short")
-    return Directory(start, place, count)
-
-
-def _large_end(data: bytes, place: int) -> tuple[int, tuple[int, int, int] | None]:
-    """The end of the directory, and its count, size and start by the 64-bit record, if any."""
-    locator = place - _LOCATOR.size
-    if locator < 0 or data[locator : locator + 4] != b"PK\6\7":
-        return place, None
-    _, disk, where, disks = _LOCATOR.unpack_from(data, locator)
-    if disk or disks > 1 or where != locator - _END_64.size or data[where : where + 4] != b"PK\6\6":
-        raise BadArchive("has its 64-bit end record in the wrong place")
-    _, length, _, _, disk, first, here, count, size, start = _END_64.unpack_from(data, where)
-    if length != _END_64.size - 12 or disk or first or here != count:
-        raise BadArchive("does not end as an archive does")
-    return where, (count, size, start)
-
-
-def read_members(data: bytes, directory: Directory) -> tuple[Member, ...]:
-    """Every member, in the order of the directory; no two of them share a byte."""
-    members = tuple(_entries(data, directory))
-    placed = sorted(members, key=lambda member: member.header)
-    if placed and placed[0].header != 0:
-        raise BadArchive("has bytes before its first member")
-    if any(after.header < before.end for before, after in pairwise(placed)):
-        raise BadArchive("has members that overlap")
-    if placed and placed[-1].end > directory.start:
-        raise BadArchive("has a member that reaches into the directory")
-    if len({member.name for member in members}) < len(members):
-        raise BadArchive("holds two members of one name")
-    return members
-
-
-def _entries(data: bytes, directory: Directory) -> Iterator[Member]:
-    at = directory.start
-    for _ in range(directory.count):
-        if at + _ENTRY.size > directory.end or data[at : at + 4] != b"PK\1\2":
-            raise BadArchive("has a directory that is too short")
-        fields = _ENTRY.unpack_from(data, at)
-        _, _, _, flags, method, _, _, checksum, packed, size = fields[:10]
-        lengths, disk, header = fields[10:13], fields[13], fields[16]
-        name_end = at + _ENTRY.size + lengths[0]
-        extra_end = name_end + lengths[1]
-        name, extra = data[at + _ENTRY.size : name_end], data[name_end:extra_end]
-        at = extra_end + lengths[2]
-        if at > directory.end or disk:
-            raise BadArchive("has a directory that is too short")
-        size, packed, header = _wide(extra, size, packed, header)
-        if method == STORED and size != packed:
-            raise BadArchive("states two sizes for a member")
-        start = _data_start(data, header, name=name, method=method, flags=flags)
-        yield Member(_text(name, flags), method, checksum, size, header, start, start + packed)
-    if at != directory.end:
-        raise BadArchive("lists more members than it counts")
-
-
-def _wide(extra: bytes, *values: int) -> tuple[int, int, int]:
-    """Size, packed size and place, from the 64-bit field where the 32 bits do not suffice."""
-    wide = _field(extra, _ZIP64_FIELD)
-    found: list[int] = []
-    for value in values:
-        if value != _SENTINEL_32:
-            found.append(value)
-            continue
-        if len(wide) < 8:
-            raise BadArchive("states no size for a member")
-        found.append(int.from_bytes(wide[:8], "little"))
-        wide = wide[8:]
-    return found[0], found[1], found[2]
-
-
-def _field(extra: bytes, wanted: int) -> bytes:
-    at, found = 0, b""
-    while at + 4 <= len(extra):
-        kind, length = struct.unpack_from("<HH", extra, at)
-        if kind == wanted:
-            if found:
-                raise BadArchive("states two sizes for a member")
-            found = extra[at + 4 : at + 4 + length]
-        at += 4 + length
+def _safetensors_header(file: RegularFile, limits: Limits) -> dict[str, Any]:
+    """The header as JSON; two readers may differ in which of two entries of one name they take."""
+    if file.size < _HEADER_LENGTH.size:
+        raise corrupt("the safetensors file is cut short")
+    (length,) = _HEADER_LENGTH.unpack(file.read(0, _HEADER_LENGTH.size))
+    if length > limits.max_header:
+        raise refusal(
+            "E_LIMIT",
+            f"the safetensors header claims {human_size(length)}, "
+            f"more than {human_size(limits.max_header)}",
+            hint="the file is damaged, or raise the limit with --set max_header=SIZE",
+        )
+    if length > file.size - _HEADER_LENGTH.size:
+        raise corrupt("the safetensors file ends inside its header")
+    try:
+        found = parse_object(file.read(_HEADER_LENGTH.size, length))
+    except BadJson as error:
+        raise corrupt(f"the safetensors header {error}") from None
+    if len(found) - (_METADATA in found) > limits.max_tensors:
+        raise too_many(f"the safetensors header names more than {limits.max_tensors} tensors")
     return found
 
 
-def _data_start(data: bytes, header: int, *, name: bytes, method: int, flags: int) -> int:
-    """Where a member's bytes begin; what stands before them must say what the directory says."""
-    if header + _LOCAL.size > len(data) or data[header : header + 4] != b"PK\3\4":
-        raise BadArchive("has no member where its directory says")
-    _, _, own_flags, own_method, _, _, _, _, _, name_length, extra = _LOCAL.unpack_from(
-        data, header
-    )
-    if (flags | own_flags) & _SEALED:
-        raise SealedArchive("is encrypted")
-    start = header + _LOCAL.size + name_length + extra
-    if own_method != method or data[header + _LOCAL.size : start - extra] != name:
-        raise BadArchive("names a member in two ways")
-    return start
+def _require_known(name: str, entry: Any) -> None:
+    if not isinstance(entry, dict) or not isinstance(entry.get("dtype"), str):
+        raise corrupt(f"in the safetensors header the tensor {_shown(name)} has no dtype")
+    if entry["dtype"] not in _SAFETENSORS:
+        raise refusal(
+            "E_UNSUPPORTED",
+            f"the tensor {_shown(name)} has numbers of the type "
+            f"{clean(entry['dtype'], limit=40)!r}",
+            hint="save it in float32, float16 or bfloat16",
+        )
+    shape = entry.get("shape")
+    if not isinstance(shape, list) or count_bytes(shape, 1) is None:
+        raise corrupt(f"in the safetensors header the tensor {_shown(name)} has no possible shape")
 
 
-def _text(name: bytes, flags: int) -> str:
-    if b"\0" in name:  # where some readers end a name
-        raise BadArchive("holds a member with NUL in its name")
-    try:
-        return name.decode("utf-8" if flags & _UTF8 else "cp437")
-    except UnicodeDecodeError:
-        raise BadArchive("holds a member whose name is no text") from None
+def _shown(name: str) -> str:
+    return repr(clean(name[:1000], limit=120))
 
 
-# -- A checkpoint in a zip archive, checked member by member before anything inside is used.
+# -- Zip archives, in the one form about which all readers agree.
 
-_CHUNK = 1 << 20
+_END = struct.Struct("<4sHHHHIIH")
+_LOCATOR = struct.Struct("<4sIQI")
+_END_64 = struct.Struct("<4sQHHIIQQQQ")
+_LOCAL = struct.Struct("<4sHHHHHIIIHH")
+#: Encrypted, patched, strongly encrypted, masked.
+_SEALED = 1 << 0 | 1 << 5 | 1 << 6 | 1 << 13
+_UTF8 = 1 << 11
 #: Weights hardly shrink: an archive that grows more than this is a bomb, not a model.
 MOST_EXPANSION = 100
 #: Small archives may shrink as they like (a file of zeros does).
 SMALL_ARCHIVE = 1 << 28
 #: Members of a torch file besides its tensors: the pickle, versions, byte order.
 _BESIDES = 64
+_CHUNK = 1 << 20
 
 
-def read_archive(data: bytes, access: Access) -> tuple[str, tuple[Member, ...]]:
-    """`torch` or `npz` and the members, after every checksum has been verified."""
+class BadArchive(ValueError):  # noqa: N818
+    """What is wrong with an archive, as a fact to follow "the zip archive"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """A zip archive: `torch` or `npz`, and where in the file each member's bytes begin and end."""
+
+    format: str
+    reader: zipfile.ZipFile
+    spans: dict[str, tuple[int, int]]
+
+
+@contextmanager
+def open_archive(file: RegularFile, access: Access) -> Iterator[Archive]:
+    """The archive, once nothing in its directory can be read in two ways."""
     try:
-        members = _members(data, access)
-        found = _format([member.name for member in members])
-        _check_packing(members, access, compressed=found == "npz")
-        if found == "torch":
-            _check_torch_names([member.name for member in members])
-        _check_sums(data, members)
-    except SealedArchive:
-        hint = "unpack it with its password, and save the weights again"
-        raise refusal("E_UNSUPPORTED", "the zip archive is encrypted", hint=hint) from None
+        start, count = _directory(file, access.limits)
+        with (
+            open(file.handle, "rb", closefd=False) as stream,
+            zipfile.ZipFile(stream) as reader,
+        ):
+            spans = _spans(file, reader, start, count)
+            found = _format(list(spans))
+            _check_packing(reader.infolist(), access, compressed=found == "npz")
+            if found == "torch":
+                _check_torch_names(list(spans))
+                _check_sums(file, reader, spans)
+            yield Archive(found, reader, spans)
     except BadArchive as error:
         raise corrupt(f"the zip archive {error}") from None
-    return found, members
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        wrong = str(error).startswith("Bad CRC")
+        fact = "has a wrong checksum" if wrong else "does not hold what its directory says"
+        raise corrupt(f"the zip archive {fact}: it is damaged") from None
+    except (NotImplementedError, UnicodeDecodeError, struct.error):
+        raise corrupt("the zip archive has a directory that is damaged") from None
 
 
-def unpacked(data: bytes, member: Member) -> Iterator[bytes | memoryview]:
-    """The bytes of a member, in pieces; never more than its stated size."""
-    packed = memoryview(data)[member.start : member.end]
-    if member.method == STORED:
-        yield packed
-        return
-    stream = zlib.decompressobj(-zlib.MAX_WBITS)
-    left = member.size
-    for start in range(0, len(packed), _CHUNK):
-        piece = packed[start : start + _CHUNK]
-        while len(piece) and not stream.eof:
-            try:
-                found = stream.decompress(piece, _CHUNK)
-            except zlib.error:
-                raise BadArchive("holds a member that does not unpack") from None
-            left -= len(found)
-            if left < 0:
-                raise BadArchive("holds a member that is larger than it says")
-            yield found
-            piece = stream.unconsumed_tail
-    while left and not stream.eof and (found := stream.decompress(b"", _CHUNK)):
-        left -= len(found)
-        yield found
-    if left or not stream.eof or stream.unused_data:
-        raise BadArchive("holds a member that is not as large as it says")
+def _directory(file: RegularFile, limits: Limits) -> tuple[int, int]:
+    """Where the list of members begins, and how many they are.
+
+    Readers differ in where they look for the end record, in which of two they believe, and in
+    what they make of bytes before or behind the archive: none of that is accepted.
+    """
+    end = file.size - _END.size
+    if end < 0:
+        raise BadArchive("is cut short")
+    magic, disk, first, here, count, size, start, comment = _END.unpack(file.read(end, _END.size))
+    if magic != b"PK\5\6" or comment or disk or first or here != count:
+        raise BadArchive("is cut short, or has bytes behind its end")
+    tail = file.read(max(end - _LOCATOR.size, 0), min(end, _LOCATOR.size))
+    if tail.startswith(b"PK\6\7"):
+        end -= _LOCATOR.size + _END_64.size
+        _, disk, where, disks = _LOCATOR.unpack(tail)
+        if where != end or disk or disks > 1:
+            raise BadArchive("has its 64-bit end record in the wrong place")
+        magic, length, *_, here, many, large, begin = _END_64.unpack(file.read(end, _END_64.size))
+        if magic != b"PK\6\6" or length != _END_64.size - 12 or here != many:
+            raise BadArchive("does not end as an archive does")
+        told = ((count, many, 16), (size, large, 32), (start, begin, 32))
+        if any(small not in (full, (1 << bits) - 1) for small, full, bits in told):
+            raise BadArchive("states two sizes for its directory")
+        count, size, start = many, large, begin
+    if start + size != end:
+        raise BadArchive("does not hold its directory where it says")
+    if count > limits.max_tensors + _BESIDES:
+        raise too_many(f"the archive lists {count} members, more than {limits.max_tensors}")
+    return start, count
 
 
-def _members(data: bytes, access: Access) -> tuple[Member, ...]:
-    directory = find_directory(data)
-    most = access.limits.max_tensors + _BESIDES
-    if directory.count > most:
-        raise too_many(f"the archive lists {directory.count} members, more than {most}")
-    return read_members(data, directory)
+def _spans(
+    file: RegularFile, reader: zipfile.ZipFile, directory: int, count: int
+) -> dict[str, tuple[int, int]]:
+    """Where each member's bytes are, by its name; no two members share a name or a byte."""
+    members = reader.infolist()
+    if len(members) != count:
+        raise BadArchive("lists more or fewer members than it counts")
+    spans: dict[str, tuple[int, int]] = {}
+    for member in members:
+        if member.orig_filename in spans or "\0" in member.orig_filename:
+            raise BadArchive("holds two members of one name, or NUL in a name")
+        begin = _data_start(file, member)
+        spans[member.orig_filename] = begin, begin + member.compress_size
+    ends = [(m.header_offset, spans[m.orig_filename][1]) for m in members]
+    placed = sorted([*ends, (directory, directory)])
+    if placed[0][0] != 0:
+        raise BadArchive("has bytes before its first member")
+    if any(end > begin for (_, end), (begin, _) in pairwise(placed)):
+        raise BadArchive("has members that overlap")
+    return spans
+
+
+def _data_start(file: RegularFile, member: zipfile.ZipInfo) -> int:
+    """Where a member's bytes begin; what stands before them must say what the directory says."""
+    begin = member.header_offset + _LOCAL.size
+    if begin > file.size:
+        raise BadArchive("has no member where its directory says")
+    magic, _, flags, method, *_, length, extra = _LOCAL.unpack(
+        file.read(member.header_offset, _LOCAL.size)
+    )
+    if magic != b"PK\3\4" or begin + length + extra > file.size:
+        raise BadArchive("has no member where its directory says")
+    if (flags | member.flag_bits) & _SEALED:
+        hint = "unpack it with its password, and save the weights again"
+        raise refusal("E_UNSUPPORTED", "the zip archive is encrypted", hint=hint)
+    name = file.read(begin, length).decode("utf-8" if flags & _UTF8 else "cp437")
+    if method != member.compress_type or name != member.orig_filename:
+        raise BadArchive("names a member in two ways")
+    if method == zipfile.ZIP_STORED and member.file_size != member.compress_size:
+        raise BadArchive("states two sizes for a member")
+    return begin + length + extra
 
 
 def _format(names: Sequence[str]) -> str:
@@ -553,13 +508,13 @@ def _format(names: Sequence[str]) -> str:
         return "npz"  # its names are those of arrays: code/kernel is one
     ends = {name.partition("/")[2] or name for name in names}
     if "constants.pkl" in ends or any(end.startswith("code/") for end in ends):
-        raise _code("a TorchScript archive")
+        raise refusal("E_UNSAFE_FORMAT", "this is a TorchScript archive", hint=CODE_HINT)
     if "data.pkl" in ends:
         return "torch"
     if "model.weights.h5" in names:
-        raise _code("a .keras archive")
+        raise refusal("E_UNSAFE_FORMAT", "this is a .keras archive", hint=KERAS_HINT)
     if any(end.startswith(("archive_format", "serialized_exported_program")) for end in ends):
-        raise _code("a torch.export archive")
+        raise refusal("E_UNSAFE_FORMAT", "this is a torch.export archive", hint=CODE_HINT)
     raise refusal(
         "E_UNSUPPORTED",
         "this is a zip archive without a checkpoint in it",
@@ -567,25 +522,24 @@ def _format(names: Sequence[str]) -> str:
     )
 
 
-def _check_packing(members: Sequence[Member], access: Access, *, compressed: bool) -> None:
+def _check_packing(members: Sequence[zipfile.ZipInfo], access: Access, *, compressed: bool) -> None:
+    methods = (zipfile.ZIP_STORED, *((zipfile.ZIP_DEFLATED,) if compressed else ()))
     for member in members:
-        if member.method != STORED and not (compressed and member.method == DEFLATED):
+        if member.compress_type not in methods:
             raise refusal(
                 "E_UNSUPPORTED",
-                f"the archive is compressed as no checkpoint is: {clean(member.name[:1000])}",
+                f"the archive is compressed as no checkpoint is: {clean(member.filename[:1000])}",
                 hint="save it again with torch.save, or np.savez for arrays",
             )
-    size = sum(member.size for member in members)
-    packed = sum(member.end - member.start for member in members)
+    size = sum(member.file_size for member in members)
+    packed = sum(member.compress_size for member in members)
     if size > SMALL_ARCHIVE and size > MOST_EXPANSION * packed:
         raise refusal(
             "E_LIMIT",
             f"the archive would unpack from {human_size(packed)} to {human_size(size)}",
             hint="such growth is no trained model; save it without compression",
         )
-    # A packed member is in memory twice while its tensor is made.
-    twice = max((m.size for m in members if m.method != STORED), default=0)
-    require_room(size, access, beside=twice)
+    require_room(size, access, mapped=not compressed)
 
 
 def _check_torch_names(names: Sequence[str]) -> None:
@@ -599,25 +553,373 @@ def _check_torch_names(names: Sequence[str]) -> None:
             raise BadArchive("holds a member that torch.save never writes")
 
 
-def _check_sums(data: bytes, members: Sequence[Member]) -> None:
-    wrong = [member for member in members if _sum(data, member) != member.checksum]
-    if not wrong:
-        return
-    filled = [member for member in members if member.size]
-    if len(filled) > 1 and len(wrong) == len(filled) and not any(m.checksum for m in wrong):
+def _check_sums(
+    file: RegularFile, reader: zipfile.ZipFile, spans: Mapping[str, tuple[int, int]]
+) -> None:
+    """Verify the checksums of members that are stored as they are."""
+    filled = [member for member in reader.infolist() if member.file_size]
+    wrong = [m for m in filled if _checksum(file, *spans[m.orig_filename]) != m.CRC]
+    if wrong and len(filled) == len(wrong) > 1 and not any(m.CRC for m in wrong):
         raise corrupt(
             "the file was saved without checksums, or is damaged: no member has the right one",
             hint="save it again with checksums: torch.serialization.set_crc32_options(True)",
         )
-    raise corrupt(f"the checksum of {clean(wrong[0].name[:1000])} is wrong: the file is damaged")
+    if wrong:
+        name = clean(wrong[0].filename[:1000])
+        raise corrupt(f"the checksum of {name} is wrong: the file is damaged")
 
 
-def _sum(data: bytes, member: Member) -> int:
+def _checksum(file: RegularFile, begin: int, end: int) -> int:
     total = 0
-    for piece in unpacked(data, member):
-        total = zlib.crc32(piece, total)
+    for at in range(begin, end, _CHUNK):
+        total = zlib.crc32(file.read(at, min(_CHUNK, end - at)), total)
     return total
 
 
-def _code(what: str) -> SourceError:
-    return refusal("E_UNSAFE_FORMAT", f"this is {what}", hint=CODE_HINT)
+# -- Numpy: an archive of named arrays, and a convolution kernel in a file of its own.
+
+#: The lengths of 64 dimensions, with room to spare; numpy pads what it writes to some 128 bytes.
+LONGEST_HEADER = 2048
+#: What numpy raises for an array that is none, such as text with letters that do not exist.
+_NO_ARRAY = (
+    *(ValueError, TypeError, SyntaxError, ArithmeticError, LookupError, RecursionError),
+    SystemError,
+)
+_NUMBERS, _TEXT = "biufc", "US"
+
+
+def read_npz(archive: Archive, *, allow_pickle: bool) -> Contents:
+    """The numeric arrays in file order, single strings as metadata, and notes on the rest.
+
+    Arrays of Python objects are pickles: refused, or left out when the user allows that.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    metadata: dict[str, str] = {}
+    left_out: dict[str, list[str]] = {"text": [], "Python objects": []}
+    for member in archive.reader.infolist():
+        name = member.orig_filename.removesuffix(".npy")
+        try:
+            with archive.reader.open(member) as stream:
+                dtype, shape = _array_form(stream, member.file_size)
+            if dtype.hasobject:
+                if not allow_pickle:
+                    fact = "holds pickled Python objects (--allow-pickle leaves it out)"
+                    raise _no_numbers("E_UNSAFE_FORMAT", name, fact)
+                left_out["Python objects"].append(name)
+                continue
+            if dtype.kind not in _NUMBERS + _TEXT:
+                raise _no_numbers("E_UNSUPPORTED", name, f"has the dtype {clean(dtype, limit=80)}")
+            if dtype.kind in _TEXT and (shape or dtype.itemsize > LONGEST_VALUE):
+                left_out["text"].append(name)
+                continue
+            with archive.reader.open(member) as stream:
+                array = np.lib.format.read_array(
+                    stream, allow_pickle=False, max_header_size=LONGEST_HEADER
+                )
+            if dtype.kind in _TEXT:
+                text = array.item()
+                metadata[name] = text if isinstance(text, str) else text.decode("latin-1")
+            else:
+                tensors[name] = _from_array(name, array)
+        except _NO_ARRAY:
+            raise corrupt(f"the array {_shown(name)} is cut short or damaged") from None
+    notes = [
+        f"arrays of {what} were left out: {listed(names, limit=120)}"
+        for what, names in left_out.items()
+        if names
+    ]
+    return tensors, metadata, notes
+
+
+def _array_form(stream: IO[bytes], size: int) -> tuple[np.dtype, tuple[int, ...]]:
+    """The dtype and the shape in a header, which agree with the bytes behind it, or ValueError.
+
+    Numpy takes seconds for long headers of Python 2, of which an archive may hold thousands.
+    """
+    readers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    try:
+        read = readers[np.lib.format.read_magic(stream)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            shape, _, dtype = read(stream, max_header_size=LONGEST_HEADER)
+    except tokenize.TokenError:
+        raise ValueError("the header is no text of Python") from None
+    if not dtype.hasobject and count_bytes(shape, dtype.itemsize) != size - stream.tell():
+        raise ValueError("the shape does not fit the bytes")
+    return dtype, shape
+
+
+def _from_array(name: str, array: np.ndarray) -> torch.Tensor:
+    """The tensor, in this machine's byte order and in rows."""
+    if array.dtype.kind == "b" and bool((array.view(np.uint8) > 1).any()):
+        raise ValueError("truth values besides 0 and 1")
+    native = np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
+    try:
+        return torch.from_numpy(native)
+    except TypeError:
+        raise _no_numbers("E_UNSUPPORTED", name, f"has the dtype {array.dtype}") from None
+
+
+def _no_numbers(code: str, name: str, fact: str) -> SourceError:
+    hint = "save arrays of numbers only, in float32 or float64"
+    return refusal(code, f"the array {_shown(name)} {fact}", hint=hint)
+
+
+#: A kernel has a number per step and pair of channels; two million of them fit.
+LONGEST_KERNEL = 1 << 24
+
+
+def read_kernel(path: Path) -> np.ndarray:
+    """The numbers (T,…) of a target's kernel in float64: .npy without pickles, or a text."""
+    try:
+        data = read_regular(path, most=LONGEST_KERNEL)
+        values = _kernel_array(data) if path.suffix.lower() == ".npy" else _kernel_table(data)
+        if not values.size or not np.isfinite(values).all():
+            raise _no_kernel(
+                "E_CORRUPT", "the kernel is empty or holds numbers that are not finite"
+            )
+    except MemauditError as error:
+        raise error.at(path) from None
+    return values
+
+
+def _kernel_array(data: bytes) -> np.ndarray:
+    try:
+        dtype, shape = _array_form(io.BytesIO(data), len(data))
+    except _NO_ARRAY:
+        raise _no_kernel("E_CORRUPT", "this is no array of numpy, or it is cut short") from None
+    if dtype.hasobject:
+        raise _no_kernel("E_UNSAFE_FORMAT", "the array holds pickled Python objects")
+    if dtype.kind not in "iuf" or len(shape) not in (1, 2, 3) or 0 in shape:
+        raise _no_kernel("E_UNSUPPORTED", "the array holds no real numbers of the form (T, M, D)")
+    return np.array(np.load(io.BytesIO(data), allow_pickle=False), np.float64, order="C")
+
+
+def _kernel_table(data: bytes) -> np.ndarray:
+    """A line per step, numbers with commas, semicolons or blanks between them; # is a comment."""
+    rows: list[list[float]] = []
+    for number, line in enumerate(data.decode("utf-8", errors="replace").splitlines(), 1):
+        words = line.partition("#")[0].replace(",", " ").replace(";", " ").split()
+        try:
+            row = [float(word) for word in words]
+        except ValueError:
+            fact = f"line {number} holds {clean(line, limit=40)!r}, which is no number"
+            raise _no_kernel("E_CORRUPT", fact) from None
+        if rows and row and len(row) != len(rows[0]):
+            raise _no_kernel("E_CORRUPT", f"line {number} has other columns than the first")
+        if row:
+            rows.append(row)
+    values = np.array(rows, np.float64)
+    return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+
+
+def _no_kernel(code: str, fact: str) -> SourceError:
+    hint = "give a .npy array of numbers, or a text with a line per step"
+    return SourceError(code, fact, hint=hint, stage="target")
+
+
+# -- The msgpack files of flax: maps of maps with arrays as leaves.
+
+#: The kinds of value that flax adds to msgpack.
+ARRAY, COMPLEX, SCALAR = 1, 2, 3
+#: Marks a map that holds one array in pieces: msgpack ends at four gigabytes.
+CHUNKED = "__msgpack_chunked_array__"
+_FLAX_DTYPES = frozenset(
+    {
+        *("float64", "float32", "float16", "bfloat16", "complex64", "complex128", "bool"),
+        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
+    }
+)
+#: Values for every tensor that may be there: its name, its parts, and the maps around it.
+_VALUES_PER_TENSOR = 16
+_FLAX_HINT = "save the parameters alone, as .npz or .safetensors"
+
+
+class BadMsgpack(ValueError):  # noqa: N818
+    """What is wrong with the bytes, as a fact to follow "the msgpack file"."""
+
+
+class _Branch(dict[str, Any]):
+    """A map or a list that holds arrays somewhere inside."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Unknown:
+    """An array of a dtype that torch does not have, or bytes without a meaning (no dtype)."""
+
+    dtype: str = ""
+
+
+def read_msgpack(file: RegularFile, access: Access, *, beside: Callable[[str], bool]) -> Contents:
+    """The arrays in file order, plain values as metadata, and notes on the rest.
+
+    The names are those of the maps, joined by a slash, as `flax.traverse_util` joins them.
+    `beside` says by its name what is no part of the model, such as the state of an optimizer.
+    """
+    import msgpack
+
+    require_room(file.size, access, mapped=False)
+    limits = access.limits
+    try:
+        with mmap.mmap(file.handle, 0, access=mmap.ACCESS_READ) as data:
+            root = _Flax(_VALUES_PER_TENSOR * limits.max_tensors).parse(data)
+        if not isinstance(root, dict):
+            what = "a bare array" if isinstance(root, torch.Tensor | _Unknown) else "no map"
+            fact = f"the file holds {what}, not a map of named arrays"
+            raise refusal("E_UNSUPPORTED", fact, hint=_FLAX_HINT)
+        rich = (_Branch, torch.Tensor, _Unknown)
+        aside = [key for key, part in root.items() if beside(key) and isinstance(part, rich)]
+        kept = {key: part for key, part in root.items() if key not in aside}
+        tensors, values, odd = _named(kept, limits)
+    except msgpack.exceptions.StackError:
+        raise corrupt("the msgpack file is nested too deeply") from None
+    except msgpack.exceptions.ExtraData:
+        raise corrupt("the msgpack file has bytes behind its end") from None
+    except BadMsgpack as error:
+        raise corrupt(f"the msgpack file {error}") from None
+    except (ValueError, RecursionError) as error:
+        fact = clean(error, limit=100)
+        raise corrupt(f"the msgpack file is cut short or damaged: {fact}") from None
+    left_out = (("what is no part of the model", aside), ("values of unknown kinds", odd))
+    notes = [f"left out, {what}: {listed(names, limit=120)}" for what, names in left_out if names]
+    notes += ["msgpack has no checksums: a damaged number goes unnoticed"]
+    return tensors, plain_values(values), notes
+
+
+class _Flax:
+    """Parses msgpack as flax writes it, up to a number of values: maps take a byte each."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    def parse(self, data: bytes | mmap.mmap) -> Any:
+        """The one value that the bytes spell, with tensors for arrays."""
+        import msgpack
+
+        return msgpack.unpackb(
+            data, object_pairs_hook=self._map, list_hook=self._list, ext_hook=self._extension
+        )
+
+    def _spend(self, values: int) -> None:
+        self._left -= 1 + values
+        if self._left < 0:
+            raise too_many("the msgpack file holds more values than a model has")
+
+    def _map(self, pairs: list[tuple[Any, Any]]) -> Any:
+        self._spend(len(pairs))
+        if not all(isinstance(key, str) for key, _ in pairs):
+            raise BadMsgpack("has a key that is not text")
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise BadMsgpack("names a value twice")
+        return _joined(found) if CHUNKED in found else _branch(found)
+
+    def _list(self, items: list[Any]) -> Any:
+        self._spend(len(items))
+        found = _branch({str(place): item for place, item in enumerate(items)})
+        return found if isinstance(found, _Branch) else items
+
+    def _extension(self, code: int, data: bytes) -> Any:
+        if code == COMPLEX:
+            match self.parse(data):
+                case [int() | float() as real, int() | float() as imaginary]:
+                    return complex(real, imaginary)
+            raise BadMsgpack("holds a complex number that is none")
+        if code not in (ARRAY, SCALAR):
+            return _Unknown()
+        match self.parse(data):
+            case [[*shape], str(dtype), bytes(raw)]:
+                if code == SCALAR and shape:
+                    raise BadMsgpack("holds a single number with a shape")
+                return _flax_array(shape, dtype, raw)
+        raise BadMsgpack("holds an array that is cut short or damaged")
+
+
+def _branch(found: dict[str, Any]) -> dict[str, Any]:
+    rich = any(isinstance(part, (_Branch, torch.Tensor, _Unknown)) for part in found.values())
+    return _Branch(found) if rich else found
+
+
+def _flax_array(shape: list[Any], dtype: str, raw: bytes) -> torch.Tensor | _Unknown:
+    if dtype not in _FLAX_DTYPES:
+        return _Unknown(dtype[:60])
+    kind = getattr(torch, dtype)
+    if count_bytes(shape, kind.itemsize) != len(raw):
+        raise BadMsgpack("holds an array that is not as large as it says")
+    if not raw:
+        return torch.empty(shape, dtype=kind)
+    flat = torch.frombuffer(bytearray(raw), dtype=torch.uint8)
+    if kind is torch.bool and bool((flat > 1).any()):
+        raise BadMsgpack("holds truth values that are neither true nor false")
+    return flat.view(kind).reshape(shape)
+
+
+def _joined(found: dict[str, Any]) -> torch.Tensor | _Unknown:
+    """The array that a map holds in pieces."""
+    if found.get(CHUNKED) is not True or set(found) != {CHUNKED, "shape", "chunks"}:
+        raise BadMsgpack("holds an array in pieces that are none")
+    shape, pieces = _sequence(found["shape"]), _sequence(found["chunks"])
+    unknown = [piece for piece in pieces if isinstance(piece, _Unknown)]
+    if unknown:
+        return unknown[0]
+    flat = [piece for piece in pieces if isinstance(piece, torch.Tensor) and piece.ndim == 1]
+    if len(flat) < len(pieces) or len({piece.dtype for piece in flat}) != 1:
+        raise BadMsgpack("holds an array in pieces that do not belong together")
+    kind = flat[0].dtype
+    whole = torch.cat([piece.view(torch.uint8) for piece in flat])
+    if count_bytes(shape, kind.itemsize) != whole.numel():
+        raise BadMsgpack("holds an array that is not as large as it says")
+    return whole.view(kind).reshape(shape)
+
+
+def _sequence(found: Any) -> list[Any]:
+    """A tuple as flax writes it: a map with the names "0", "1", …; or a plain list."""
+    if isinstance(found, dict) and set(found) == {str(i) for i in range(len(found))}:
+        return [found[str(i)] for i in range(len(found))]
+    if not isinstance(found, list):
+        raise BadMsgpack("holds an array in pieces that are none")
+    return found
+
+
+def _named(
+    tree: dict[str, Any], limits: Limits
+) -> tuple[dict[str, torch.Tensor], dict[str, Any], list[str]]:
+    """The tensors, the plain values and the names of unknown ones, under joined names."""
+    import msgpack
+
+    tensors: dict[str, torch.Tensor] = {}
+    values: dict[str, Any] = {}
+    odd: list[str] = []
+    left = limits.max_header  # a long name around many short ones would fill the memory
+
+    def walk(value: Any, name: str) -> None:
+        nonlocal left
+        left -= len(name)
+        if left < 0:
+            fact = f"the names in the file have more than {limits.max_header} characters together"
+            hint = "is this a model? if so, raise the limit with --set max_header=N"
+            raise refusal("E_LIMIT", fact, hint=hint)
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                walk(inner, f"{name}/{key}" if name else key)
+            return
+        if name in tensors or name in values:
+            raise corrupt(f"two values in the file have the name {_shown(name)}", hint=_FLAX_HINT)
+        if isinstance(value, torch.Tensor):
+            tensors[name] = value
+        elif isinstance(value, _Unknown) and value.dtype:
+            fact = f"the array {_shown(name)} has the dtype {clean(value.dtype, limit=60)}"
+            raise refusal("E_UNSUPPORTED", fact, hint=_FLAX_HINT)
+        elif isinstance(value, _Unknown | bytes | msgpack.Timestamp):
+            odd.append(name)
+        else:
+            values[name] = [value.real, value.imag] if isinstance(value, complex) else value
+        if len(tensors) > limits.max_tensors:
+            raise too_many(f"the file holds more than {limits.max_tensors} tensors")
+
+    walk(tree, "")
+    return tensors, values, odd

@@ -32,7 +32,7 @@ def find_decays(modules: Mapping[str, nn.Module]) -> list[StoredDecay]:
         told = list(_by_adapters(module))
         told += [d for d in own_decays(module) if not _is_known(d, told)]
         told.sort(key=lambda d: _place(d, order))
-        found += [_inside(part, decay) for decay in told]
+        found += [_inside(part, decay, module) for decay in told]
     shared = _shared_weights(modules.values())
     return [_refused_if_shared(decay, shared) for decay in _once(found)]
 
@@ -92,8 +92,13 @@ def _place(decay: StoredDecay, order: Mapping[int, int]) -> int:
     return len(order) if isinstance(decay, NoDecay) else order.get(id(decay.owner), len(order))
 
 
-def _inside(part: str, decay: StoredDecay) -> StoredDecay:
-    return replace(decay, layer=".".join(filter(None, (part, decay.layer)))) if part else decay
+def _inside(part: str, decay: StoredDecay, module: nn.Module) -> StoredDecay:
+    """The decay with the name of the part in front; a weight of the part itself has that alone."""
+    if not part:
+        return decay
+    own = not isinstance(decay, NoDecay) and decay.owner is module
+    inside = ".".join(filter(None, (part, decay.layer)))
+    return replace(decay, layer=part if own else inside)
 
 
 def _once(decays: Iterable[StoredDecay]) -> list[StoredDecay]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from memaudit.interfaces import AbstractReparam
     from memaudit.retrofitting.weights import RetrofittedWeight
-    from memaudit.stability.radius import Trial
     from memaudit.stability.result import Radius
 
 
@@ -334,16 +333,12 @@ def tolerance_radius(
     """
     copies = subject.perturbable()
     names = () if copies is None else _behind(copies, weight)
-    if copies is None or not names:
+    if not names:
         return None
     trial = make_trial(subject, Setting(), norm="sobolev", steps=RADIUS_STEPS, target=None)
-    only = {name: trial.copies.weights[name] for name in names if name in trial.copies.weights}
-    if not only:
-        return None
-    alone = _Only(trial.copies, tuple(only))
-    together = _together(alone, trial)
+    together = trial.batches(names)
     start = time.perf_counter()
-    _together(alone, trial)  # the first time something may be made that the second time is there
+    trial.batches(names)  # the first time something may be made that the second time is there
     slow = time.perf_counter() - start > QUICK
     if (slow or not together) and not patient:
         raise TooSlowError(
@@ -353,17 +348,8 @@ def tolerance_radius(
             stage="retrofit",
         )
     effort = EFFORT if together else replace(EFFORT, steps=0)
-    search = GroupSearch(replace(trial, copies=alone), "all", "max-abs", effort, lambda *_: None)
-    return search.curve().tolerance_radius
-
-
-def _together(alone: _Only, trial: Trial) -> bool:
-    """Whether many copies are evaluated at once; told by a trial of two."""
-    name = alone.names[0]
-    weight = alone.weights[name]
-    with torch.no_grad():
-        trial.error({name: weight.expand(2, *weight.shape)})
-    return getattr(alone.copies, "execution", "") != "one after the other"
+    search = GroupSearch(trial, "all", names, "max-abs", effort, lambda *_: None)
+    return search.tolerance_radius()
 
 
 def _behind(copies: AbstractPerturbable, weight: str) -> tuple[str, ...]:
@@ -378,31 +364,3 @@ def _behind(copies: AbstractPerturbable, weight: str) -> tuple[str, ...]:
         if found:
             return found
     return ()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Only(AbstractPerturbable):
-    """A model of which only some weights move."""
-
-    copies: AbstractPerturbable
-    names: Sequence[str]
-
-    @property
-    def weights(self) -> Mapping[str, torch.Tensor]:  # type: ignore[override]
-        return {name: self.copies.weights[name] for name in self.names}
-
-    @property
-    def roles(self) -> Mapping[str, object]:  # type: ignore[override]
-        return {name: self.copies.roles[name] for name in self.names}
-
-    @property
-    def differentiable(self) -> bool:  # type: ignore[override]
-        return self.copies.differentiable
-
-    def respond(self, inputs: torch.Tensor, moved: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        return self.copies.respond(inputs, moved)
-
-    def respond_scaled(
-        self, inputs: torch.Tensor, directions: Mapping[str, torch.Tensor], sizes: torch.Tensor
-    ) -> torch.Tensor:
-        return self.copies.respond_scaled(inputs, directions, sizes)

@@ -13,16 +13,14 @@ from torch import Tensor
 from memaudit import registry
 from memaudit.errors import ArgumentError, SourceError, clean
 from memaudit.interfaces import PARTS, TIMES, AbstractReparam
-from memaudit.loading.access import ACCESS
-from memaudit.loading.saving import (
-    RAW_NAME,
-    RECORD_NAME,
-    is_retrofit,
-    read_raw_tensors,
-    read_record,
-    write_retrofit_files,
-)
+from memaudit.loading.access import ACCESS, SAFE
+from memaudit.loading.checkpoint import read_weight_file
+from memaudit.loading.configs import LARGEST_CONFIG
+from memaudit.loading.files import open_within, read_beside
+from memaudit.loading.formats import parse_object
+from memaudit.loading.saving import RECORD_NAME, WRITTEN_BY, is_retrofit, write_weights
 from memaudit.reparams import Stepped
+from memaudit.report_files import write_json
 from memaudit.retrofitting.result import RefusedLayer
 from memaudit.retrofitting.weights import BEHIND, DenseWeight, retrofitted_weights, weight_of
 
@@ -38,6 +36,8 @@ NEVER_RECORDED = frozenset(
     {*ACCESS, "source", "adapter", "device", "dtype", "revision", "progress", "restored"}
 )
 SCHEMA = 1
+#: The raw weights, beside the record.
+RAW_NAME = "retrofit.safetensors"
 KINDS = ("diagonal", "dense")
 #: What the original was written as.
 FORMATS = ("safetensors", "torch", "torch-legacy", "npz", "msgpack")
@@ -162,6 +162,40 @@ class Record:
             options=options,
             original=original,
         )
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """What retrofit_config.json says, as strict JSON of a bounded size."""
+    data = read_beside(folder, RECORD_NAME, most=LARGEST_CONFIG)
+    if data is None:
+        raise SourceError(
+            "E_UNSUPPORTED",
+            f"{folder.name or folder} is no retrofit folder: it has no {RECORD_NAME}",
+            hint="memaudit retrofit SOURCE --reparam NAME --out DIR writes one",
+            source=folder,
+            stage="open",
+        )
+    try:
+        return parse_object(data)
+    except ValueError as error:
+        raise bad_record(str(error) or "holds more values than any retrofit") from None
+
+
+def read_raw_tensors(folder: Path) -> dict[str, Tensor]:
+    """The tensors of retrofit.safetensors."""
+    with open_within(folder, RAW_NAME) as file:
+        found = read_weight_file(file, SAFE)
+    if found.format != "safetensors":
+        fact = f"{RAW_NAME} is no safetensors file"
+        raise SourceError("E_CORRUPT", fact, hint="write the folder again", stage="open")
+    return found.weights.tensors
+
+
+def write_retrofit_files(folder: Path, record: dict[str, Any], raw: Mapping[str, Tensor]) -> None:
+    """Write the record and the raw weights; complex128 as pairs of float64, for safetensors."""
+    wide = {n: torch.view_as_real(v) if v.dtype is torch.complex128 else v for n, v in raw.items()}
+    write_weights(folder / RAW_NAME, wide, WRITTEN_BY)
+    write_json(record, folder / RECORD_NAME)
 
 
 def form_to_dict(form: AbstractReparam) -> dict[str, Any]:

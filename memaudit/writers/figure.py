@@ -36,9 +36,9 @@ class ReportFigure(MatplotlibFigure):
     """A figure that no window and no state of pyplot knows; a notebook shows it as it is."""
 
     def _repr_png_(self) -> bytes:
-        sheet = BytesIO()
-        self.savefig(sheet, format="png", dpi=96)
-        return sheet.getvalue()
+        file = BytesIO()
+        self.savefig(file, format="png", dpi=96)
+        return file.getvalue()
 
 
 def figure(document: Document, *, series: Sequence[str] | None = None) -> MatplotlibFigure:

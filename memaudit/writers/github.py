@@ -57,4 +57,4 @@ def _lines(report: Report) -> Iterator[str]:
                 title = f"{finding.code} {finding.name}{where}"
                 message = f"{finding.message} -> {finding.advice}"
                 yield annotation(LEVELS[severity], title, message)
-    yield annotation("notice", f"memaudit {report.subject.source}", verdict_line(report))
+    yield annotation("notice", f"memaudit {report.subject.source}", verdict_line(report.document()))

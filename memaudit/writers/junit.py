@@ -42,7 +42,7 @@ class Junit(AbstractReportFormat):
         suite.append(_audit(report))
         suite.extend(_gates(report))
         suite.extend(_rules(report))
-        ElementTree.SubElement(suite, "system-out").text = verdict_line(report)
+        ElementTree.SubElement(suite, "system-out").text = verdict_line(report.document())
         whole = ElementTree.Element("testsuites", name="memaudit")
         whole.append(suite)
         for element in (suite, whole):

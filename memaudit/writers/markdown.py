@@ -67,6 +67,8 @@ def render_document(document: Document, *, heading: str = "Memory audit") -> str
 
 def _headed(section: Section) -> Iterator[list[str]]:
     yield [f"**{paragraph(section.headline)}**"]
+    if section.under:
+        yield [paragraph(section.under)]
     for table in section.tables[:1]:
         yield _table(table)
         more = len(table.rows) - ROWS

@@ -34,7 +34,7 @@ class Picture(AbstractReportFormat):
 
     def render(self, report: Report) -> str:
         """The figure as SVG, which says the verdicts in its description."""
-        made, sheet = self.draw(report), StringIO()
+        made, file = self.draw(report), StringIO()
         from matplotlib import rc_context
 
         lines = [section.line for section in report.sections() if section.line]
@@ -45,5 +45,5 @@ class Picture(AbstractReportFormat):
         }
         # Names stay text, and the ids of shapes are no random numbers.
         with rc_context({"svg.hashsalt": "memaudit", "svg.fonttype": "none"}):
-            made.savefig(sheet, format="svg", metadata=about)
-        return sheet.getvalue()
+            made.savefig(file, format="svg", metadata=about)
+        return file.getvalue()

@@ -37,7 +37,7 @@ def progress_bar(*, wanted: bool) -> Iterator[Callable[[str, int, int], None]]:
     if not wanted or sys.stderr is None:
         yield lambda stage, done, total: None
         return
-    stream = cast("IO[str]", Forgiving(sys.stderr))
+    stream = cast("IO[str]", IgnoringErrors(sys.stderr))
     if not sys.stderr.isatty():
         yield ProgressLines(stream).advance
         return
@@ -46,7 +46,7 @@ def progress_bar(*, wanted: bool) -> Iterator[Callable[[str, int, int], None]]:
         yield bar.advance
 
 
-class Forgiving:
+class IgnoringErrors:
     """A terminal that may be closed: what it does not take is dropped, and the audit goes on."""
 
     def __init__(self, stream: IO[str]) -> None:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from memaudit.errors import clean
 from memaudit.interfaces import AbstractReportFormat
-from memaudit.report import SEVERITIES, Report
+from memaudit.report import SEVERITIES
 from memaudit.sections import Beyond
 from memaudit.writers.scales import is_empty
 from memaudit.writers.text_plot import AROUND, plot
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from memaudit.report import Finding
+    from memaudit.report import Finding, Report
     from memaudit.sections import Document, Section, Table
 
 WIDTH = 80
@@ -61,14 +61,13 @@ class Terminal(AbstractReportFormat):
 
 
 def show(
-    shown: Document | Report, console: Console, *, verbose: bool = False, screen: int | None = None
+    document: Document, console: Console, *, verbose: bool = False, screen: int | None = None
 ) -> str:
     """The summary, as high as the `screen` where there is one, or the whole report.
 
     As wide as the console, in its colours and in letters that it has. Without a screen what is too
     long is wrapped, not cut.
     """
-    document = shown.document() if isinstance(shown, Report) else shown
     ascii_only = not can_show_braille(console)
     if verbose:
         page = whole(document, width=console.width, ascii_only=ascii_only)
@@ -83,12 +82,11 @@ def show(
 def one_line(report: Report) -> str:
     """The verdict for scripts: source, headlines, how many findings."""
     partial = "" if report.complete else "partial report; "
-    return f"{clean(report.subject.source)}: {partial}{verdict_line(report)}"
+    return f"{clean(report.subject.source)}: {partial}{verdict_line(report.document())}"
 
 
-def verdict_line(shown: Document | Report) -> str:
+def verdict_line(document: Document) -> str:
     """Headlines, the lines of the sections that have one, and how many findings there are."""
-    document = shown.document() if isinstance(shown, Report) else shown
     words = [clean(line, limit=LONGEST).rstrip(".") for line in document.headlines]
     words += [clean(s.line, limit=LONGEST) for s in document.sections if s.headline and s.line]
     if document.findings is not None:
@@ -121,7 +119,7 @@ def plain_text(page: RenderableType, *, width: int = WIDTH) -> str:
 def _printed(page: RenderableType, like: Console) -> str:
     """What a console would print; nothing is written to it."""
     text = StringIO()
-    sheet = Console(
+    copy = Console(
         file=text,
         width=like.width,
         color_system=like.color_system or None,  # type: ignore[arg-type]
@@ -132,7 +130,7 @@ def _printed(page: RenderableType, like: Console) -> str:
         highlight=False,
         _environ={},
     )
-    sheet.print(page)
+    copy.print(page)
     return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
 
 

@@ -278,6 +278,6 @@ def _legend(
             clean(re.sub(r"[\s\d.,]+$", "", m.label), limit=40) or clean(m.label, limit=40)
             for m in marks
         )
-        told = ", ".join(kind if len(marks) > 1 else clean(marks[0].label) for kind in kinds)
-        legend.append(f"; {words}: {told}" if told else "")
+        labels = ", ".join(kind if len(marks) > 1 else clean(marks[0].label) for kind in kinds)
+        legend.append(f"; {words}: {labels}" if labels else "")
     return legend

@@ -1,3 +1,3 @@
-"""A plugin's module that raises when it is imported."""
+"""A plugin's module that ends the program when it is imported."""
 
-raise OSError("libfast.so.7: cannot open shared object file")
+raise SystemExit(0)

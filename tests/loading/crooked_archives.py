@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import zipfile
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -98,14 +99,11 @@ def archive(
 
 def torch_parts(root: str = "archive") -> list[Part]:
     """The members of what torch.save writes for one weight, as Parts."""
-    from memaudit.loading.formats import find_directory, read_members
-
     stream = io.BytesIO()
     torch.save({"w": torch.arange(4.0)}, stream)
-    data = stream.getvalue()
-    members = read_members(data, find_directory(data))
-    names = [member.name.replace("archive", root, 1).encode() for member in members]
-    return [Part(n, data[m.start : m.end]) for n, m in zip(names, members, strict=True)]
+    with zipfile.ZipFile(stream) as whole:
+        names = whole.namelist()
+        return [Part(n.replace("archive", root, 1).encode(), whole.read(n)) for n in names]
 
 
 def array(values: np.ndarray) -> bytes:

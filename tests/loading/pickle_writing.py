@@ -56,10 +56,6 @@ def named(name: str) -> bytes:
     return f"c{module}\n{last}\n".encode()
 
 
-def stack_named(module: str, name: str) -> bytes:
-    return text(module) + text(name) + b"\x93"
-
-
 def call(name: str, *arguments: bytes) -> bytes:
     return named(name) + many(*arguments) + b"R"
 

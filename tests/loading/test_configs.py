@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -30,14 +31,10 @@ from memaudit.loading.configs import (
     FREE_SIDE,
     LARGEST_CONFIG,
     LARGEST_YAML,
-    LONGEST_NUMBER,
     SETTINGS_NAMES,
     Config,
     check_config,
-    clean_config,
     open_config,
-    parse_config,
-    parse_yaml,
 )
 
 # -- A config.json is an object of plain values, or a sentence.
@@ -75,7 +72,7 @@ def nested(depth: int) -> str:
         (b'{"n": NaN}', "holds NaN"),
         (b'{"n": ["\\ud800"]}', "no text"),
         (b'{"n": ' + b"9" * 5000 + b"}", "5000 digits"),
-        (b'{"n": 1.' + b"9" * LONGEST_NUMBER + b"}", "digits"),
+        (b'{"n": {"__float__": "NaN"}}', "holds NaN"),
         (nested(200_000).encode(), "nested"),
         (nested(DEEPEST + 1).encode(), "nested"),
         (b'{"n": 1, "n": 2}', "'n' twice"),
@@ -164,156 +161,38 @@ def test_an_adapter_beside_whole_weights_is_not_applied_and_said(tmp_path: Path)
     )
 
 
-# -- What a config can make a library fetch, import or run is left out, and said.
-
-#: What makes transformers or timm load code or files, or brings back what was left out.
-HOSTILE: dict[str, Any] = {
-    "auto_map": {"AutoModel": "modeling_evil.Evil"},
-    "trust_remote_code": True,
-    "custom_pipelines": {"evil": {"impl": "evil.Evil"}},
-    "_attn_implementation": "org/kernel",
-    "attn_implementation": "org/kernel@main:run",
-    "_attn_implementation_internal": "org/kernel",
-    "experts_implementation": "org/kernel",
-    "_experts_implementation_internal": "org/kernel",
-    "kernel_config": {"RMSNorm": "org/kernel:Norm"},
-    "use_kernels": True,
-    "fusion_config": {"patch": True},
-    "base_model_name_or_path": "org/base",
-    "transformers_weights": "../../x.safetensors",
-    "configuration_files": ["config.4.0.0.json"],
-    "peft_config": {"default": {"base_model_name_or_path": "org/base"}},
-    "checkpoint_path": "/x.pth",
-    "pretrained_cfg_overlay": {"file": "/x.pth"},
-    "architecture": "hf-hub:org/name",
-    "backbone": "org/name",
-    "attribute_map": {"_attn_implementation_internal": "harmless"},
-    "sub_configs_defaults": {},
-    "base_model_tp_plan": {"layers.*": "colwise"},
-    "__dict__": {"_attn_implementation_internal": "org/kernel"},
-    "__class__": "type",
-    "_private": "org/kernel",
-}
-
-
-@pytest.mark.parametrize("key", HOSTILE)
-@pytest.mark.parametrize(
-    "around",
-    [
-        lambda values: values,
-        lambda values: {"text_config": {"decoder": values}},
-        lambda values: {"parts": [[values]]},
-    ],
-    ids=["top", "nested", "in a list"],
-)
-def test_a_hostile_key_is_left_out_at_every_depth(key: str, around) -> None:
-    config = around({key: HOSTILE[key], "hidden_size": 8})
-    kept, notes = clean_config(config, name="config.json")
-    assert kept == around({"hidden_size": 8})
-    if HOSTILE[key]:
-        assert len(notes) == 1
-        assert notes[0].startswith("config.json: ")
-        assert f"{key} was left out: it " in notes[0]
-
-
-def test_the_sentence_names_the_key_and_the_reason() -> None:
-    config = {"auto_map": {"a": "b"}, "vision_config": {"auto_map": {"a": "b"}}}
-    assert clean_config(config, name="config.json")[1] == (
-        "config.json: auto_map, vision_config.auto_map were left out: "
-        "they name code in the repository",
-    )
-
-
-def test_hostile_names_are_cleaned_in_the_sentence() -> None:
-    _, notes = clean_config({"evil\x1b[31m\n": {"auto_map": {"a": "b"}}}, name="config.json")
-    assert "\x1b" not in notes[0]
-    assert "\n" not in notes[0]
-
-
-def test_what_every_library_writes_is_left_out_without_a_word() -> None:
-    config = {"_name_or_path": "org/name", "auto_map": None, "use_pretrained_backbone": False}
-    assert clean_config(config, name="config.json") == ({}, ())
-
-
-def test_private_sizes_and_flags_stay() -> None:
-    config = {"_remove_final_layer_norm": True, "_sliding_window_pattern": 6, "_frame_rate": None}
-    assert clean_config(config, name="config.json") == (config, ())
-
-
-def test_the_word_of_a_registry_stays() -> None:
-    config = {"encoder": {"_name_": "linear"}, "layers": [{"_name_": "s4-v4.1"}]}
-    assert clean_config(config, name="config.json") == (config, ())
-
-
-@pytest.mark.parametrize("value", ["org/name", "hf-hub:name", "a b", "", "s4\n", ["s4"]])
-def test_a_name_that_is_no_word_is_left_out(value: Any) -> None:
-    assert clean_config({"model": {"_name_": value}}, name="config.json")[0] == {"model": {}}
-
-
-def test_a_class_to_import_is_left_out_of_a_config_and_kept_of_settings() -> None:
-    config = {"model": {"_target_": "src.models.Net"}}
-    assert clean_config(config, name="config.json")[0] == {"model": {}}
-    assert clean_config(config, name="settings", library=False)[0] == config
-
-
-def test_names_of_classes_are_not_keys() -> None:
-    config = {"label2id": {"__label__good": 0, "auto_map": 1}}
-    assert clean_config(config, name="config.json") == (config, ())
-
-
-def test_the_input_is_not_changed() -> None:
-    config = {"text_config": {"auto_map": {"a": "b"}}}
-    clean_config(config, name="config.json")
-    assert config == {"text_config": {"auto_map": {"a": "b"}}}
-
-
 @pytest.mark.parametrize("key", ["quantization_config", "compression_config"])
 @pytest.mark.parametrize(
     ("stated", "words"),
     [
-        ({"quant_method": "gptq", "bits": 4}, "quantized (gptq)"),
-        ({"load_in_8bit": True}, "quantized (bitsandbytes)"),
-        ({"quant_method": "evil\x1b"}, "'evil'"),
-        ({"bits": 4}, "'without a name'"),
-        ("gptq", "quantized (gptq)"),
-        ([1], "'[1]'"),
+        ({"quant_method": "gptq", "bits": 4}, "gptq"),
+        ({"load_in_8bit": True}, "bitsandbytes"),
+        ({"quant_method": "evil\x1b"}, "evil"),
+        ({"bits": 4}, "without a name"),
+        ("gptq", "gptq"),
+        ([1], "[1]"),
     ],
 )
-def test_quantized_weights_are_refused_by_their_kind(key: str, stated: Any, words: str) -> None:
+def test_quantized_weights_are_refused_by_their_kind(
+    tmp_path: Path, key: str, stated: Any, words: str
+) -> None:
     for config in ({key: stated}, {"text_config": [{key: stated}]}):
-        with pytest.raises(SourceError) as caught:
-            clean_config(config, name="config.json")
-        assert caught.value.code == "E_UNSUPPORTED"
-        assert words in caught.value.fact
-        assert caught.value.hint
+        error = refusal(written(tmp_path, json.dumps(config)))
+        assert error.code == "E_UNSUPPORTED"
+        assert f"quantized ({words})" in error.fact
 
 
 @pytest.mark.parametrize("nothing", [None, {}])
-def test_an_empty_quantization_is_none(nothing: object) -> None:
-    assert clean_config({"quantization_config": nothing}, name="config.json")[1] == ()
+def test_an_empty_quantization_is_none(tmp_path: Path, nothing: object) -> None:
+    stated = {"quantization_config": nothing}
+    assert open_config(written(tmp_path, json.dumps(stated))).values == stated
 
 
-def test_transformers_builds_no_foreign_kernel_from_a_cleaned_config() -> None:
-    transformers = pytest.importorskip("transformers")
-    hostile = {"harmless": "org/kernel", **HOSTILE, "vocab_size": 16}
-    cleaned, _ = clean_config(hostile, name="config.json")
-    config = transformers.LlamaConfig(**cleaned)
-    assert config._attn_implementation is None
-    assert config._experts_implementation is None
-    assert config.vocab_size == 16
-    assert not hasattr(config, "auto_map")
-    assert not hasattr(config, "transformers_weights")
-
-
-def test_every_kind_of_quantization_that_transformers_reads_is_known() -> None:
-    pytest.importorskip("transformers")
-    from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
-
-    for method in AUTO_QUANTIZATION_CONFIG_MAPPING:
-        name = "bitsandbytes" if method.startswith("bitsandbytes") else method
-        with pytest.raises(SourceError, match="quantized") as caught:
-            clean_config({"quantization_config": {"quant_method": name}}, name="config.json")
-        assert f"({name})" in caught.value.fact
+def test_a_config_is_read_as_it_stands(tmp_path: Path) -> None:
+    """What a library is handed of it is for the plugin that builds the model to say."""
+    stated = {"auto_map": {"AutoModel": "a.B"}, "model": {"_name_": "s4", "_target_": "a.B"}}
+    config = open_config(written(tmp_path, json.dumps(stated)))
+    assert (config.values, config.notes) == (stated, ())
 
 
 # -- A config that asks for more than the weights hold is refused before anything is built.
@@ -344,11 +223,11 @@ def budget_refusal(values: dict[str, Any], tensors: dict[str, Tensor] = SMALL) -
     [
         (-16, "-16"),
         (0, "0"),
-        ("16", "'16'"),
+        ("16", '"16"'),
         (16.5, "16.5"),
         (True, "true"),
-        (float("inf"), "inf"),
-        (float("nan"), "nan"),
+        (float("inf"), "Infinity"),
+        (float("nan"), "NaN"),
     ],
 )
 def test_what_is_no_size_is_named_with_its_key(key: str, value: Any, shown: str) -> None:
@@ -461,7 +340,7 @@ def test_the_configs_of_the_reference_checkpoints_pass(
         check_config(config, tensors)
 
 
-def default_configs() -> Iterator[tuple[str, dict[str, Any]]]:
+def default_configs() -> Iterator[dict[str, Any]]:
     """The default of every config class in transformers, as it would be written to a file."""
     models = import_module("transformers.models")
     root = import_module("transformers").PreTrainedConfig
@@ -470,11 +349,11 @@ def default_configs() -> Iterator[tuple[str, dict[str, Any]]]:
         if not found.name.rpartition(".")[2].startswith("configuration_"):
             continue
         module = import_module(found.name)
-        for name, kind in vars(module).items():
+        for kind in vars(module).values():
             own = inspect.isclass(kind) and kind.__module__ == module.__name__
             if own and issubclass(kind, root):
                 try:
-                    yield name, json.loads(kind().to_json_string(use_diff=False))
+                    yield json.loads(kind().to_json_string(use_diff=False))
                 except (TypeError, ValueError, strict):
                     continue  # a class that needs arguments has no default
 
@@ -483,9 +362,8 @@ def default_configs() -> Iterator[tuple[str, dict[str, Any]]]:
 def test_every_default_config_of_transformers_passes() -> None:
     pytest.importorskip("transformers")
     checked = 0
-    for name, values in default_configs():
-        kept, _ = clean_config(values, name=name)
-        check(kept, NOTHING)
+    for values in default_configs():
+        check(values, NOTHING)
         checked += 1
     assert checked > 300
 
@@ -507,16 +385,9 @@ def with_weights(folder: Path, **beside: object) -> Path:
     return folder / "last.ckpt"
 
 
-def yaml_refusal(text: str | bytes) -> str:
-    with pytest.raises(SourceError) as caught:
-        parse_yaml(text.encode() if isinstance(text, str) else text, name="config.yaml")
-    assert caught.value.code == "E_CONFIG"
-    assert caught.value.fact.startswith("config.yaml ")
-    return caught.value.fact
-
-
-def values(text: str) -> dict[str, object]:
-    return parse_yaml(text.encode(), name="config.yaml")[0]
+def stated(folder: Path, text: str) -> dict[str, Any]:
+    """What the settings of this text are."""
+    return open_config(written_yaml(folder, text)).values
 
 
 @pytest.mark.parametrize(
@@ -526,61 +397,64 @@ def values(text: str) -> dict[str, object]:
         *[(word, True) for word in ("true", "True", "yes", "ON")],
         *[(word, False) for word in ("false", "no", "Off")],
         *[("7", 7), ("-3", -3), ("+3", 3), ("0", 0), ("1_000", 1000), ("0x1F", 31)],
+        *[("012", 10), ("0b1", 1), ("1:30", 90), ("!!int '7'", 7), ("! 7", 7)],
         *[("0.33", 0.33), ("1e-3", 0.001), ("1.", 1.0), (".5", 0.5), ("-1.5E+2", -150.0)],
-        *[(".inf", math.inf), ("-.Inf", -math.inf), (".nan", ".nan"), ("inf", "inf")],
-        *[(word, word) for word in ("2020-01-01", "2020-01-01T10:00:00Z", "1:30", "012", "0b1")],
-        *[(word, word) for word in ("0x", "1e", ".", "_1", "1__x", "${a.b}", "???", "=")],
-        *[("'7'", "7"), ('"yes"', "yes"), ("!!str 7", "7"), ("! 7", "7"), ("!!int '7'", 7)],
+        *[("1e5", 1e5), ("2.5e4", 2.5e4), (".inf", math.inf), ("-.Inf", -math.inf)],
+        *[(word, word) for word in ("2020-01-01", "2020-01-01T10:00:00Z", "inf", "0x", "1e")],
+        *[(word, word) for word in (".", "_1", "1__x", "${a.b}", "???", "=")],
+        *[("'7'", "7"), ('"yes"', "yes"), ("!!str 7", "7")],
     ],
 )
-def test_a_word_stands_for_what_a_trainer_means(word, value):
-    found = values(f"a: {word}\n")
+def test_a_word_stands_for_what_a_trainer_means(tmp_path: Path, word: str, value: Any) -> None:
+    found = stated(tmp_path, f"a: {word}\n")
     assert found == {"a": value}
     assert type(found["a"]) is type(value)
 
 
-def test_mappings_lists_and_texts_are_what_the_library_reads():
+def test_mappings_lists_and_texts_are_what_the_library_reads(tmp_path: Path) -> None:
     text = "a: {b: [1, two, {c: 3}]}\nd:\n- 1\n-\n  - 2\n1: x\n"
     text += "e: |\n  long\n  text\nf: >\n  so\n  so\n"
-    found = values(text)
+    found = stated(tmp_path, text)
     assert found.pop("1") == "x"
     assert found == {key: value for key, value in yaml.safe_load(text).items() if key != 1}
 
 
-def test_repeated_parts_and_merged_ones_are_filled_in():
+def test_repeated_parts_and_merged_ones_are_filled_in(tmp_path: Path) -> None:
     text = "a: &x {n: 1, m: [1]}\nb: *x\nc: {<<: *x, n: 2}\nd: {<<: [{k: 0}, *x]}\n'<<': 3\n"
-    found = values(text)
+    found = stated(tmp_path, text)
     assert found["b"] == found["a"] == {"n": 1, "m": [1]}
     assert found["c"] == {"n": 2, "m": [1]}
     assert found["d"] == {"k": 0, "n": 1, "m": [1]}
     assert found["<<"] == 3
 
 
-def test_an_empty_file_states_nothing():
-    assert [values(text) for text in ("", "# a remark\n", "---\n", "{}", "null")] == [{}] * 5
+@pytest.mark.parametrize("text", ["", "# a remark\n", "---\n", "{}", "null"])
+def test_an_empty_file_states_nothing(tmp_path: Path, text: str) -> None:
+    assert stated(tmp_path, text) == {}
 
 
-def test_a_byte_order_mark_in_yaml_is_forgiven():
-    assert parse_yaml(b"\xef\xbb\xbfn: 1", name="config.yaml")[0] == {"n": 1}
+def test_a_byte_order_mark_in_yaml_is_forgiven(tmp_path: Path) -> None:
+    assert stated(tmp_path, "\ufeffn: 1") == {"n": 1}
 
 
-def test_a_tuple_of_lightning_is_a_list():
-    assert values(yaml.dump({"betas": (0.9, 0.99)})) == {"betas": [0.9, 0.99]}
+def test_a_tuple_of_lightning_is_a_list(tmp_path: Path) -> None:
+    assert stated(tmp_path, yaml.dump({"betas": (0.9, 0.99)})) == {"betas": [0.9, 0.99]}
 
 
-def test_what_names_code_is_left_out_and_said():
+def test_what_names_code_is_left_out_and_said(tmp_path: Path) -> None:
     text = (
         "n: 1\nlayer: {act: !!python/name:os.system '', d: 2}\n"
         "run: !!python/object/apply:os.system ['touch canary']\n"
-        "list: [1, !!python/object:evil.Evil {a: 1}, 3]\nown: !mine 4\n"
+        "list: [1, !!python/object:evil.Evil {a: 1}, 3]\nown: !mine 4\nkeys: !!set {a, b}\n"
     )
-    found, notes = parse_yaml(text.encode(), name="config.yaml")
-    assert found == {"n": 1, "layer": {"d": 2}, "list": [1, None, 3]}
-    assert notes == (
-        "config.yaml: left out, for a tag that is not plain YAML: layer.act, run, list, own",
+    config = open_config(written_yaml(tmp_path, text))
+    assert config.values == {"n": 1, "layer": {"d": 2}, "list": [1, None, 3]}
+    assert config.notes[1:] == (
+        "config.yaml: left out, for a tag that is not plain YAML: layer.act, run, list, own, keys",
     )
 
 
+KEYS_OF_MANY = ", ".join(f"k{i}: {i}" for i in range(1000))
 BOMB = "a0: &a0 [x]\n" + "".join(
     f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 9)
 )
@@ -601,8 +475,12 @@ BOMB = "a0: &a0 [x]\n" + "".join(
         ("? {a: 1}\n: 2\n", "key that is no text"),
         ("k: &k [1]\nb: {*k : 2}\n", "key that is no text"),
         ("a: &a [*a]\n", "not finished"),
-        ("a: *b\n", "not finished or not there"),
-        ("a: {<<: 3}\n", "merges what is no mapping"),
+        ("a: *b\n", "undefined alias"),
+        ("a: {<<: 3}\n", "for merging"),
+        ("a: .nan\n", "holds NaN"),
+        ("a: !!bool perhaps\n", "is not YAML"),
+        (f"a: &a {{{KEYS_OF_MANY}}}\nl: [{', '.join(['{<<: *a}'] * 5000)}]\n", "unfolds"),
+        (f"a: {{<<: [&x {{{KEYS_OF_MANY}}}, {', '.join(['*x'] * 5000)}]}}\n", "unfolds"),
         (BOMB, "unfolds"),
         (f"t: &t {'x' * 9000}\nl: [{', '.join(['*t'] * 5000)}]\n", "unfolds"),
         ("a: " + "[" * 5000 + "]" * 5000, "nested"),
@@ -620,16 +498,19 @@ BOMB = "a0: &a0 [x]\n" + "".join(
         (b"\xff\xfea\x00", "UTF-8"),
     ],
 )
-def test_broken_settings_are_one_sentence(text, words):
-    assert words in yaml_refusal(text)
+def test_broken_settings_are_one_sentence(tmp_path: Path, text: str | bytes, words: str) -> None:
+    error = refusal(written_yaml(tmp_path, text))
+    assert error.code == "E_CONFIG"
+    assert error.fact.startswith("config.yaml ")
+    assert words in error.fact
 
 
-def test_the_deepest_yaml_that_is_allowed_is_read():
-    assert values("a: " + "[" * (DEEPEST - 1) + "]" * (DEEPEST - 1))
+def test_the_deepest_yaml_that_is_allowed_is_read(tmp_path: Path) -> None:
+    assert stated(tmp_path, "a: " + "[" * (DEEPEST - 1) + "1" + "]" * (DEEPEST - 1))
 
 
-def test_a_yaml_key_that_is_only_repeated_is_forgiven():
-    assert values("a: [1]\na: [1]\n") == {"a": [1]}
+def test_a_yaml_key_that_is_only_repeated_is_forgiven(tmp_path: Path) -> None:
+    assert stated(tmp_path, "a: [1]\na: [1]\n") == {"a": [1]}
 
 
 @pytest.mark.parametrize("name", SETTINGS_NAMES)
@@ -658,15 +539,8 @@ def test_a_config_json_counts_alone(tmp_path):
     written_yaml(tmp_path, "a: [broken", "config.yaml")
     written_yaml(tmp_path, json.dumps({"_target_": "a.B", "n": 1}), "config.json")
     config = open_config(tmp_path)
-    assert config.values == {"n": 1}
-    assert open_checkpoint(with_weights(tmp_path)).library_config == {"n": 1}
-
-
-def test_what_names_files_and_code_is_left_out_of_settings_too(tmp_path):
-    written_yaml(tmp_path, "auto_map: {a: b}\nmodel: {_private: x, checkpoint_path: /x, n: 1}\n")
-    config = open_config(tmp_path)
-    assert config.values == {"model": {"n": 1}}
-    assert len(config.notes) == 4
+    assert config.values == {"_target_": "a.B", "n": 1}
+    assert open_checkpoint(with_weights(tmp_path)).library_config == config.values
 
 
 @pytest.mark.parametrize(
@@ -750,41 +624,36 @@ def test_the_settings_inside_the_omegaconf_reference_are_those_beside_it(shared,
 
 # -- Whatever a config holds, nothing but a SourceError comes out.
 
-NAME = "config.json"
-KEYS = (
-    *("vocab_size", "hidden_size", "num_hidden_layers", "n_layer", "intermediate_size"),
-    *("model_type", "text_config", "depths", "layers", "num_labels", "head_dim", "expand"),
-    *("auto_map", "__dict__", "__float__", "_private", "quantization_config", "id2label"),
+NUMBERS = st.none() | st.booleans() | st.integers() | st.floats()
+WORDS = st.text(max_size=8) | st.sampled_from(["auto", "NaN", "org/name", "<<", "!!set", "*a"])
+KEYS = st.text(max_size=8) | st.sampled_from(
+    [
+        *("vocab_size", "hidden_size", "num_hidden_layers", "n_layer", "intermediate_size"),
+        *("model_type", "text_config", "depths", "layers", "num_labels", "head_dim", "expand"),
+        *("auto_map", "__dict__", "__float__", "_private", "quantization_config", "id2label"),
+    ]
 )
-JSON_VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False)
-    | st.text(max_size=8)
-    | st.sampled_from(["auto", "NaN", "org/name", "hf-hub:org/name"]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=8), inner, max_size=4)
-    ),
+VALUES = st.recursive(
+    NUMBERS | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
     max_leaves=12,
 )
-
-
-@given(st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=8), JSON_VALUES, max_size=6))
-@settings(max_examples=300, deadline=None)
-def test_whatever_a_config_holds_it_passes_or_is_refused(values: dict[str, Any]) -> None:
-    with suppress(SourceError):
-        read = parse_config(json.dumps(values).encode(), name=NAME)
-        kept, _ = clean_config(read, name=NAME)
-        assert clean_config(kept, name=NAME) == (kept, ())
-        for tensors in ({}, {"weight": torch.zeros(64, 16)}):
-            check_config(Config(None, kept, ()), tensors)
+LETTERS = """{}[]":,0123456789.eE+-\\unaltrsf &*!<|>?\n'#%~_"""
 
 
 @given(
-    st.binary(max_size=40) | st.text(alphabet='{}[]":,0123456789.eE+-\\unaltrsf ').map(str.encode)
+    st.dictionaries(KEYS, VALUES, max_size=6).map(lambda values: json.dumps(values).encode())
+    | st.dictionaries(KEYS, VALUES, max_size=6).map(lambda values: yaml.dump(values).encode())
+    | st.text(alphabet=LETTERS).map(str.encode)
+    | st.binary(max_size=40)
 )
-def test_whatever_the_text_is_it_is_read_or_refused(data: bytes) -> None:
-    with suppress(SourceError):
-        assert isinstance(parse_config(data, name=NAME), dict)
+@settings(max_examples=300, deadline=None)
+def test_whatever_the_text_is_it_is_plain_data_or_refused(data: bytes) -> None:
+    with TemporaryDirectory() as folder:
+        for name in ("config.yaml", "config.json"):
+            (Path(folder) / name).write_bytes(data)
+            with suppress(SourceError):
+                config = open_config(Path(folder))
+                assert config.values == json.loads(json.dumps(config.values))
+                for tensors in (NOTHING, SMALL):
+                    check_config(config, tensors)

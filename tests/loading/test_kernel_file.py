@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memaudit.errors import SourceError
-from memaudit.loading.numpy_file import read_kernel
+from memaudit.loading.formats import read_kernel
 
 
 @pytest.mark.parametrize("dtype", ["<f8", ">f4", "<i4"])
