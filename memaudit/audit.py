@@ -23,7 +23,8 @@ from memaudit.errors import (
 from memaudit.interfaces import AbstractAdapter, AbstractSubject, Claim, Request, Tools
 from memaudit.loading.access import ACCESS, Access, access_from
 from memaudit.loading.filling import digest_tensors
-from memaudit.loading.saving import retrofit_folder
+from memaudit.loading.saving import is_retrofit
+from memaudit.loading.series import read_data
 from memaudit.loading.source import Source, parse_source
 from memaudit.options import (
     OPTIONS,
@@ -35,24 +36,25 @@ from memaudit.options import (
 )
 from memaudit.registry import BUILT_IN
 from memaudit.report import Report, Result
+from memaudit.report_files import dumps
 from memaudit.rules import judge
 from memaudit.subjects.batches import BatchedSubject
-from memaudit.texts import text_told
+from memaudit.texts import describe_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     import torch
 
     from memaudit.interfaces import (
         AbstractProbe,
         AbstractQuery,
-        AbstractTokenQuery,
+        AbstractTrialQuery,
         Setting,
     )
 
     Progress = Callable[[str, int, int], None]
-    AnyQuery = AbstractQuery | AbstractTokenQuery
+    AnyQuery = AbstractQuery | AbstractTrialQuery
 
 __all__ = ["Interrupted", "load", "scan"]
 
@@ -77,13 +79,15 @@ def scan(
 ) -> Report:
     """Audit a source, a module or a subject, and give back the whole report.
 
-    `options` are measuring options (level, normalization, amplitudes, epsilon, baseline, text,
-    words), opening options (adapter, device, dtype, revision), the adapter's own, and those of a
-    probe, as in **{"stability.ball": "frobenius"}. Ctrl-C raises
-    `Interrupted`, which carries the partial report. `progress` True draws a bar on a terminal.
+    `options` are measuring options (data, level, normalization, amplitudes, epsilon, baseline,
+    text, words, pad, sequences), opening options (adapter, device, dtype, revision), the adapter's
+    own, and those of a probe, as in **{"stability.ball": "frobenius"}. Ctrl-C raises `Interrupted`,
+    which carries the partial report. `progress` True draws a bar on a terminal.
     """
     started = time.perf_counter()
     plain, of_probes = split_probe_options(options)
+    if plain.get("data") is not None:
+        plain |= read_data(plain["data"])
     setting, opening = split_options(horizon=horizon, seed=seed, options=plain)
     check_setting(setting)
     chosen = build_probes(probes, of_probes, queries=queries)
@@ -173,7 +177,7 @@ def _measure(
                 if outside and digest_tensors(dict(part.weights())) != before:
                     results.pop(probe.name, None)
                     fact = "moved the weights of the model: load it anew"
-                    found.failed(registry.nonsense(outside, fact), where=name)
+                    found.failed(registry.misbehaved(outside, fact), where=name)
                     break  # the probes that follow would measure another model
         except KeyboardInterrupt:
             found.interrupted = True
@@ -195,6 +199,12 @@ def _run(
     stage = f"{place}{probe.name}"
 
     def keep(result: Result) -> None:
+        if not isinstance(result, probe.result):
+            raise TypeError(f"measured {type(result).__name__}, not {probe.result.__name__}")
+        if registry.outside("probes", probe.name):  # here its name is known, in a writer it is not
+            dumps(result.to_dict())
+            tuple(result.metrics())
+            tuple(result.sections())
         results[probe.name] = result
 
     progress(stage, 0, 1)
@@ -232,11 +242,18 @@ def _settings(
         "amplitudes": setting.amplitudes,
         "epsilon": setting.epsilon,
         "baseline": setting.baseline,
-        "text": None if subject.vocabulary is None else text_told(setting.text),
+        "text": None if subject.vocabulary is None else describe_text(setting.text),
         "words": setting.words,
         "trust_remote_code": trusted,
         "queries": queries,
         "probes": [probe.name for probe in probes if probe.name != "memory"],
+    }
+    if setting.data is not None:
+        settings["data"] = f"{setting.data.name}, {tuple(setting.data.values.shape)}"
+    settings |= {
+        name: value
+        for name in ("pad", "sequences")
+        if (value := getattr(setting, name)) is not None
     }
     if options := given_options(probes):  # reports of usual probes look as they always did
         settings["probe_options"] = options
@@ -300,10 +317,9 @@ def open_source(
     dtype: Any = "auto",
     revision: str | None = None,
     progress: Progress | None = None,
-    restored: bool = True,
     **options: Any,
 ) -> Opened:
-    """The subject behind a source, with its forms `restored`; a subject is given back as it is."""
+    """The subject behind a source, with its weights behind their forms; a subject as it is."""
     access = access_from(options, progress=progress)
     if isinstance(source, AbstractSubject):
         given = {"adapter": adapter, "device": device, "dtype": dtype, "revision": revision}
@@ -317,17 +333,19 @@ def open_source(
     own = {name: value for name, value in options.items() if name not in ACCESS}
     where = parse_source(source, revision=revision, access=access)
     try:
-        folder, record = (retrofit_folder(where) if restored else None), None
-        if folder is not None:
-            from memaudit.retrofitting.folder import recorded
+        record = None
+        if where.kind == "path" and where.path is not None and is_retrofit(where.path):
+            from memaudit.retrofitting.record import Record, read_record
 
-            record, adapter, own = recorded(folder, adapter, own)
+            record = Record.from_dict(read_record(where.path))
+            if adapter in (None, record.adapter):
+                adapter, own = record.adapter, {**record.options, **own}
         request = Request(resolve_device(device), resolve_dtype(dtype), where.revision, own)
         subject = _open(where, adapter, request, moved=str(device) != "auto")
-        if folder is not None and record is not None:
+        if record is not None:
             from memaudit.retrofitting.folder import restore
 
-            restore(subject, where.checkpoint, folder, record)
+            restore(subject, where.checkpoint, record)
         return Opened(subject, where, access)
     except MemauditError as error:
         raise error.at(where.text) from error
@@ -340,7 +358,7 @@ def _open(source: Source, adapter: str | None, request: Request, *, moved: bool)
         subject = _whole_module(source, request)
         if subject is not None:
             return subject
-    chosen = _choose(source, adapter)
+    chosen = _choose(source, adapter, request.options)
     unknown = [name for name in request.options if name not in chosen.options]
     if unknown:
         hint = nearest(unknown[0], [*chosen.options, *OPTIONS])
@@ -387,10 +405,10 @@ def _whole_module(source: Source, request: Request) -> AbstractSubject | None:
     return subject
 
 
-def _choose(source: Source, name: str | None) -> AbstractAdapter:
+def _choose(source: Source, name: str | None, options: Collection[str]) -> AbstractAdapter:
     if name is not None:
         return registry.build("adapters", name)
-    claims = sorted(_claims(source), key=lambda pair: -pair[1].strength)
+    claims = sorted(_claims(source, options), key=lambda pair: -pair[1].strength)
     if not claims:
         fact, hint = _nobody(source)
         raise SourceError("E_UNSUPPORTED", fact, hint=hint, stage="open")
@@ -403,18 +421,21 @@ def _choose(source: Source, name: str | None) -> AbstractAdapter:
     return claims[0][0]
 
 
-def _claims(source: Source) -> list[tuple[AbstractAdapter, Claim]]:
+def _claims(source: Source, options: Collection[str] = ()) -> list[tuple[AbstractAdapter, Claim]]:
     """Every adapter that can open the source; one that is broken is passed over.
 
-    A file that one adapter cannot read may be another's: a refusal counts when nobody claims.
+    A file that one adapter cannot read may be another's: a refusal counts when nobody claims. A
+    file that nobody claims is that of the one adapter which has the options that are given.
     """
-    claims, refusal, broken = [], _refusal(source), []
+    claims, refusal, broken, owners = [], _refusal(source), [], []
     for name, plugins in registry.available("adapters").items():
         if len(plugins) > 1:
             raise registry.clash(plugins)
         try:
             with registry.calling("adapters", name, "failed to look"):
                 adapter = registry.build("adapters", name)
+                if options and set(options) <= set(adapter.options):
+                    owners.append(adapter)
                 claim = adapter.claim(source)
         except SourceError as error:
             refusal = refusal or error
@@ -424,6 +445,8 @@ def _claims(source: Source) -> list[tuple[AbstractAdapter, Claim]]:
             continue
         if claim is not None:
             claims.append((adapter, claim))
+    if not claims and len(owners) == 1:
+        return [(owners[0], Claim(owners[0].name, 0))]
     if not claims and (refusal or broken):
         raise refusal or broken[0]
     return claims

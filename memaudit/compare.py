@@ -41,9 +41,8 @@ class NumberChange:
     @property
     def changed(self) -> bool:
         """Whether both reports have it, and not alike."""
-        return None not in (_value(self.before), _value(self.after)) and not same(
-            _value(self.before), _value(self.after)
-        )
+        old, new = _value(self.before), _value(self.after)
+        return old is not None and new is not None and not same(old, new)
 
     @property
     def percent(self) -> float | None:
@@ -114,7 +113,7 @@ class Difference:
                 Column("verdict"),
             )
             rows = tuple(
-                (c.key, _cell(c.before), _cell(c.after), c.percent, c.verdict) for c in changed
+                (c.key, _value(c.before), _value(c.after), c.percent, c.verdict) for c in changed
             )
             yield Section("Numbers", headline=self.headline, tables=(Table(columns, rows),))
         groups = {"new": self.new, "gone": self.gone, "stayed": self.stayed}
@@ -137,15 +136,8 @@ class Difference:
     def _remarks(self) -> Iterator[str]:
         """What makes the two reports hard to compare."""
         old, new = self.before.subject, self.after.subject
-        if (
-            old.sha256
-            and new.sha256
-            and (old.family, old.parameters)
-            != (
-                new.family,
-                new.parameters,
-            )
-        ):
+        other = (old.family, old.parameters) != (new.family, new.parameters)
+        if old.sha256 and new.sha256 and other:
             yield (
                 f"Two different models are compared: {clean(old.description)} and "
                 f"{clean(new.description)}."
@@ -153,16 +145,14 @@ class Difference:
         for side, report in (("BEFORE", self.before), ("AFTER", self.after)):
             if not report.complete:
                 yield f"{side} is incomplete."
-        names = dict.fromkeys((*self.before.settings, *self.after.settings))
-        other = [
-            f"{name} {clean(self.before.settings.get(name))} -> "
-            f"{clean(self.after.settings.get(name))}"
-            for name in names
-            if name not in NEUTRAL
-            and _plain(self.before.settings.get(name)) != _plain(self.after.settings.get(name))
+        before, after = self.before.settings, self.after.settings
+        changed = [
+            f"{name} {clean(before.get(name))} -> {clean(after.get(name))}"
+            for name in dict.fromkeys((*before, *after))
+            if name not in NEUTRAL and _plain(before.get(name)) != _plain(after.get(name))
         ]
-        if other:
-            yield f"Measured with other settings: {'; '.join(other)}."
+        if changed:
+            yield f"Measured with other settings: {'; '.join(changed)}."
         facts = [
             f"{name} {clean(getattr(old, name))} -> {clean(getattr(new, name))}"
             for name in SUBJECT
@@ -234,10 +224,6 @@ def _value(metric: Metric | None) -> float | Beyond | None:
     if math.isinf(metric.value) and metric.beyond is not None:
         return Beyond(metric.beyond)
     return metric.value
-
-
-def _cell(metric: Metric | None) -> Cell:
-    return _value(metric)
 
 
 def _sentence(change: NumberChange) -> str:

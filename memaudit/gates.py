@@ -274,8 +274,10 @@ def judged(
             result = replace(result, reason=result.reason or INCOMPLETE)
         elif not result.hit and before is not None and not certain:
             both = isinstance(gate, ChangeGate)
-            sides = (("BEFORE", before), ("AFTER", report)) if both else (("AFTER", report),)
-            partial = " and ".join(side for side, one in sides if not one.complete)
+            compared_reports = (
+                (("BEFORE", before), ("AFTER", report)) if both else (("AFTER", report),)
+            )
+            partial = " and ".join(side for side, one in compared_reports if not one.complete)
             if partial:
                 reason = f"what {partial} did not measure, being incomplete"
                 result = replace(result, hit=True, reason=reason)
@@ -360,7 +362,7 @@ def percent(old: float, new: float) -> float:
 def _declared(name: str, probes: Sequence[str], queries: Sequence[str]) -> Metric:
     """The declared metric behind a name; one that nothing measures is refused."""
     first = spelled(name).split(".")[0]
-    unasked = [q for q in registry.available("queries") if spelled(q) == first and q not in queries]
+    not_run = [q for q in registry.available("queries") if spelled(q) == first and q not in queries]
     wanted = {"memory", *probes} if queries else {*probes}
     requested, every = declared_metrics(wanted), declared_metrics()
     known = {spelled(query) for query in registry.available("queries")}
@@ -373,11 +375,11 @@ def _declared(name: str, probes: Sequence[str], queries: Sequence[str]) -> Metri
     levels = {f"findings.{level}" for level in SEVERITIES}
     first_two = spelled(name)
     for (probe, _), metric in requested.items():
-        if meant(probe, metric) and not unasked:
+        if meant(probe, metric) and not not_run:
             return metric
     for (probe, _), metric in every.items():
         if meant(probe, metric):
-            raise _not_requested(unasked[0] if unasked else probe, spelled(name), probes, queries)
+            raise _not_requested(not_run[0] if not_run else probe, spelled(name), probes, queries)
     shown = [
         spelled(metric.name).replace("*", word, 1)
         for metric in every.values()

@@ -151,7 +151,7 @@ class AbstractLinearPart(ABC):
 
     Laws: with u (B,T,D), respond(u)[:, t] is the sum over s of kernel(s) applied to u[:, t - s].
     A layer that shows its state has one A and one C, for all s, with reach(s + 1) = A reach(s) and,
-    from s = 1 on, where the input itself is no longer heard, kernel(s) = Re(C reach(s)).
+    from s = 1 on, where the input itself is over, kernel(s) = Re(C reach(s)).
     """
 
     #: Inputs D.
@@ -179,7 +179,7 @@ class AbstractLinearPart(ABC):
     def transition(self) -> torch.Tensor | None:
         """The A that moves these states: its diagonal (N,) or all of it (N,N), in float64.
 
-        Of a bank (D,N) or (D,N,N), one for every input. None where it is not told.
+        Of a bank (D,N) or (D,N,N), one for every input. None where it is not known.
         """
         return None
 
@@ -298,7 +298,7 @@ class AbstractAdapter(ABC):
     def stored_decays(self, module: nn.Module) -> Iterable[StoredDecay]:
         """The recurrent layers of the zoo inside a module, by what makes their modes.
 
-        Law: nothing is changed, and of a module without such layers nothing is told. Layers are
+        Law: nothing is changed, and of a module without such layers nothing is yielded. Layers are
         called by their path in the module.
         """
         del module
@@ -349,19 +349,24 @@ class AbstractQuery(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What is known about a model when it is asked about tokens: facts, and the text to read."""
+    """What is known about a model when a query reads it itself: facts, and the text to read."""
 
     causal: bool
     #: Relative rounding of its answers.
     rounding: float
+    #: Width of its answers.
+    outputs: int
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class TokenReadings:
-    """Readings in token space: values (K,n) for K trials at the lags (n,), and their floors (K,).
+class TrialReadings:
+    """Readings of K trials: values (K,n) at the lags (n,), and their floors (K,).
 
-    `status` says why there are none. `noise` is by how much two identical runs differed.
+    `status` says why there are none. `noise` is by how much two runs differed that should not.
+    `scales` (K,) is what the mean of the values is divided by, `fed` says what stood in the
+    sequences, `reach` how large its numbers were. `share` is the part of the natural variation of
+    an answer that inputs other than the present one make.
     """
 
     lags: torch.Tensor
@@ -371,10 +376,14 @@ class TokenReadings:
     status: Status
     #: What tells the trials apart, where they have names.
     names: tuple[str, ...] = ()
+    scales: torch.Tensor | None = None
+    fed: str = ""
+    reach: float | None = None
+    share: float | None = None
 
 
-class AbstractTokenQuery(ABC):
-    """A memory function in token space: token ids are fed, and answers to them compared.
+class AbstractTrialQuery(ABC):
+    """A memory function that feeds the model sequences of its own choice and compares the answers.
 
     Laws: readings are sizes of differences of answers, not negative; the same setting gives the
     same numbers; what the model cannot be asked is a status, not an error.
@@ -394,18 +403,26 @@ class AbstractTokenQuery(ABC):
         setting: Setting,
         known: Circumstances,
         tick: Callable[[int, int], None],
-    ) -> TokenReadings:
-        """Feed the tokens; `tick` is told how much is done, and of how much."""
+    ) -> TrialReadings:
+        """Feed the sequences; `tick` is called with how much is done, and of how much."""
+
+
+class AbstractTokenQuery(AbstractTrialQuery):
+    """One in token space. Law: a model that takes no tokens gives the status NO_TOKENS."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     """What every measurement of one audit shares.
 
-    `amplitudes` None leaves them to the level. `baseline` is what silence is: "zero", "natural"
+    `amplitudes` None leaves them to the level. `baseline` is what counts as zero input: "zero",
+    "natural"
     for a real input such as the embedding of a token, or a number that stands in every entry.
     `text` is what queries in token space read: the text itself, or a file that holds it; None is
-    the one in the package. `words` are those that are repeated, None leaves it to the text.
+    the one in the package. `words` are those that are repeated, None leaves it to the text. `data`
+    are sequences that the model works on, `pad` is what follows the changed input of the query
+    driven, a token id or a number; None for the sequence itself. `sequences` is how many it feeds,
+    None leaves it to the level and the size of the model.
     """
 
     horizon: int = 512
@@ -417,10 +434,21 @@ class Setting:
     baseline: str | float = "zero"
     text: str | Path | None = None
     words: tuple[str, ...] | None = None
+    data: Series | None = None
+    pad: float | None = None
+    sequences: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """Sequences (B,T,D) of numbers that a user gave, and what to call them."""
+
+    name: str
+    values: torch.Tensor
 
 
 def _ignored(*_: Any) -> None:
-    """What nobody listens to."""
+    """A callback that does nothing."""
 
 
 @dataclass(frozen=True, slots=True)

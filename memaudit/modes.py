@@ -118,14 +118,14 @@ class LayerSpectrum(Record):
             return self.layer
         return f"{self.where}.{self.layer}"
 
-    def slowest(self, *, silent: bool) -> tuple[float, float, str]:
+    def slowest(self, *, input_ended: bool) -> tuple[float, float, str]:
         """Time scale, margin and operating point of the slowest mode.
 
-        After the input has ended (`silent`) a recurrence that was seen to settle goes there. Where
-        the step depends on the data, zero input to a model is none at its layers.
+        After the end of the input (`input_ended`) a recurrence that was seen to settle goes there.
+        Where the step depends on the data, zero input to a model is none at its layers.
         """
         rest = (self.time_scale, self.margin, self.at)
-        if silent and self.at.startswith(AT_REST):
+        if input_ended and self.at.startswith(AT_REST):
             return rest
         points = [(point.time_scale, point.margin, point.at) for point in self.points]
         return min(rest, *points, key=lambda one: one[1]) if points else rest

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from memaudit import registry
 from memaudit.errors import ArgumentError, MachineError, clean, nearest
 from memaudit.interfaces import AbstractProbe, Setting
-from memaudit.registry import BUILT_IN, DEFAULT_PROBES
+from memaudit.registry import BUILT_IN, DEFAULT_PROBES, DEFAULT_QUERIES
 from memaudit.texts import read_text
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ SHORTEST, LONGEST = 8, 1_048_576
 LARGEST_SEED = 2**63 - 1
 #: Amplitudes up to this size, and down to its inverse, leave room for the model's own gain.
 LARGEST = 2.0**40
-DEFAULT_QUERIES = ("heaviside", "impulse", "reversed")
+#: |y|_inf / |x|_inf and |y|_inf / (|x|_inf + 1), suprema over x; |y|_2 at x = 1, at one random x.
 NORMALIZATIONS = ("iatn", "stablessm", "universal", "script")
 #: Where the value of an option is cut in a command: lists of numbers are long.
 LONGEST_VALUE = 1000
@@ -88,8 +88,8 @@ OPTIONS: dict[str, Option] = {
         Option(
             "queries",
             "scan",
-            "A memory function to measure; may be repeated (default: heaviside, impulse and "
-            "reversed; repeat and context feed tokens).",
+            "A memory function to measure; may be repeated (default: driven, heaviside, impulse "
+            "and reversed; repeat and context feed tokens).",
             flag="--query",
             metavar="NAME",
             repeated=True,
@@ -154,6 +154,15 @@ OPTIONS: dict[str, Option] = {
             flag="--text",
             metavar="FILE",
         ),
+        Option(
+            "data",
+            "measure",
+            "Sequences that the model works on, of the shape (T, D) or (B, T, D), for its memory "
+            "in use: a npy, npz, csv, wav, safetensors or txt file (default: the text, embeddings, "
+            "or unit noise).",
+            flag="--data",
+            metavar="FILE",
+        ),
         Option("level", "measure", "How much is tried: quick, standard, thorough.", "standard"),
         Option("normalization", "measure", "iatn, stablessm, universal or script.", "iatn"),
         Option("amplitudes", "measure", "Sizes of the inputs, as in [0.5, 1.0]."),
@@ -162,6 +171,18 @@ OPTIONS: dict[str, Option] = {
             "baseline", "measure", "What counts as zero input: zero, natural, a number.", "zero"
         ),
         Option("words", "measure", "Words that the query repeat feeds, as in good,bad."),
+        Option(
+            "pad",
+            "measure",
+            "What follows the changed input of the query driven: a number or a token id (default: "
+            "the sequence itself).",
+        ),
+        Option(
+            "sequences",
+            "measure",
+            "How many sequences the query driven feeds, at least 8 (default: 256, 8 of a large "
+            "model).",
+        ),
     )
 }
 
@@ -202,6 +223,11 @@ def check_setting(setting: Setting) -> None:
         raise ArgumentError(f"epsilon is {setting.epsilon!r}", hint="take a number between 0 and 1")
     if setting.text is not None:
         read_text(setting.text)
+    if setting.sequences is not None:
+        _whole("sequences", setting.sequences, 8, LONGEST)
+    pad = setting.pad
+    if pad is not None and (not isinstance(pad, Real) or isinstance(pad, bool)):
+        raise ArgumentError(f"pad is {clean(pad)!r}", hint="take a number, or the id of a token")
 
 
 def _whole(name: str, value: Any, low: int, high: int) -> None:
@@ -263,7 +289,7 @@ def split_probe_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], Opt
 
 
 def build_probes(
-    asked: Sequence[str | AbstractProbe] | str | AbstractProbe | None,
+    requested: Sequence[str | AbstractProbe] | str | AbstractProbe | None,
     options: Options,
     *,
     queries: Sequence[Any] | str | None = None,
@@ -273,7 +299,7 @@ def build_probes(
     `memory` runs whenever there are queries. Cheap ones come first, outside ones last; a probe that
     nobody asked for takes no options.
     """
-    names = _asked(DEFAULT_PROBES if asked is None else asked)
+    names = _requested(DEFAULT_PROBES if requested is None else requested)
     named = {name.replace("_", "-") for name in names if isinstance(name, str)}
     for probe in options:
         if probe not in named:
@@ -306,7 +332,7 @@ def probe_options(name: str) -> tuple[str, ...]:
 def given_options(probes: Iterable[AbstractProbe]) -> dict[str, Any]:
     """The options that are not the usual ones, as in recall.lags, as plain values of JSON.
 
-    What only Python can give, such as a function, is told by a word: "<function>", "<Tensor>".
+    What only Python can give, such as a function, is named by a word: "<function>", "<Tensor>".
     """
     return {
         f"{clean(probe.name)}.{option.name}": value
@@ -331,10 +357,10 @@ def _plain(value: Any) -> Any:
     return "<function>" if callable(value) else f"<{clean(type(value).__name__)}>"
 
 
-def _asked(asked: Any) -> list[str | AbstractProbe]:
+def _requested(requested: Any) -> list[str | AbstractProbe]:
     """What was asked for as a list, when all of it is a probe or the name of one."""
-    one = isinstance(asked, str) or not isinstance(asked, Iterable)
-    found: list[Any] = [asked] if one else [*asked]
+    one = isinstance(requested, str) or not isinstance(requested, Iterable)
+    found: list[Any] = [requested] if one else [*requested]
     for probe in found:
         if not isinstance(probe, str | AbstractProbe):
             fact = f"{clean(probe)!r} is neither a probe nor the name of one"
@@ -344,12 +370,12 @@ def _asked(asked: Any) -> list[str | AbstractProbe]:
 
 def _not_taken(probe: str, option: str, names: Sequence[str | AbstractProbe]) -> ArgumentError:
     """The error for an option that no probe of this audit is built with."""
-    told = f"{clean(probe)}.{clean(option)}"
+    name = f"{clean(probe)}.{clean(option)}"
     if any(isinstance(made, AbstractProbe) and made.name == probe for made in names):
-        fact = f"{told} is an option of a probe that is built already"
+        fact = f"{name} is an option of a probe that is built already"
         return ArgumentError(fact, hint="give it to the probe itself")
     registry.find("probes", probe)
-    fact = f"{told} is an option of a probe that is not asked for"
+    fact = f"{name} is an option of a probe that is not asked for"
     return ArgumentError(fact, hint=f"add --probe {clean(probe)}")
 
 
@@ -445,8 +471,8 @@ def _call(report: Report, source: str, options: dict[str, Any]) -> str:
     words = [f"{clean(key)}={clean(repr(value))}" for key, value in given.items()]
     if source != "model":
         words.append(f"dtype={clean(repr(report.subject.dtype))}")
-    told = (f"{clean(repr(key))}: {clean(_word(value))}" for key, value in options.items())
-    words += [f"**{{{', '.join(told)}}}"] if options else []
+    pairs = (f"{clean(repr(key))}: {clean(_word(value))}" for key, value in options.items())
+    words += [f"**{{{', '.join(pairs)}}}"] if options else []
     return f"memaudit.scan({', '.join([source, *words])})"
 
 
@@ -457,7 +483,7 @@ def _chosen(report: Report, key: str) -> tuple[str, ...]:
 
 def _unusual(report: Report) -> dict[str, Any]:
     settings = report.settings
-    given = ("normalization", "amplitudes", "epsilon", "baseline", "words")
+    given = ("normalization", "amplitudes", "epsilon", "baseline", "words", "pad", "sequences")
     return {
         key: settings[key]
         for key in given

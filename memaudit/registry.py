@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 BUILT_IN: Final[dict[str, dict[str, str]]] = {
     "adapters": {},  # the zoos register by entry points, like everybody else's
     "queries": {
+        "driven": "memaudit.memory.driven:Driven",
         "heaviside": "memaudit.memory.queries:Heaviside",
         "impulse": "memaudit.memory.queries:Impulse",
         "reversed": "memaudit.memory.queries:ReversedInput",
         "repeat": "memaudit.memory.queries:Repeat",
-        "context": "memaudit.memory.queries:Context",
+        "context": "memaudit.memory.driven:Context",
     },
     "probes": {
         "assumptions": "memaudit.memory.probe:Assumptions",
@@ -72,7 +73,7 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
 #: kind → the abstract classes of which its plugins descend from one.
 ABSTRACT: Final[dict[str, tuple[str, ...]]] = {
     "adapters": ("memaudit.interfaces.AbstractAdapter",),
-    "queries": ("memaudit.interfaces.AbstractQuery", "memaudit.interfaces.AbstractTokenQuery"),
+    "queries": ("memaudit.interfaces.AbstractQuery", "memaudit.interfaces.AbstractTrialQuery"),
     "probes": ("memaudit.interfaces.AbstractProbe",),
     "reparams": ("memaudit.interfaces.AbstractReparam",),
     "targets": ("memaudit.interfaces.AbstractTarget",),
@@ -83,7 +84,7 @@ ABSTRACT: Final[dict[str, tuple[str, ...]]] = {
 CONTRACT: Final = 2
 
 #: What `scan` measures unless it is told otherwise.
-DEFAULT_QUERIES: Final = ("heaviside", "impulse", "reversed")
+DEFAULT_QUERIES: Final = ("driven", "heaviside", "impulse", "reversed")
 DEFAULT_PROBES: Final = ("assumptions", "spectrum", "closed-form")
 
 #: Trained models in the package, and what they were trained on.
@@ -213,7 +214,7 @@ def calling(kind: str, name: object, does: str) -> Iterator[None]:
         yield
 
 
-def nonsense(plugin: Plugin, fact: str) -> MachineError:
+def misbehaved(plugin: Plugin, fact: str) -> MachineError:
     """The error for a plugin that answers with something that it must not."""
     return _unfit(plugin, fact, hint="report it to its authors, or uninstall it")
 

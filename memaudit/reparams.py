@@ -383,7 +383,7 @@ class Best(AbstractReparam):
         if self.time == "discrete" and end <= 0.5:
             return self
         b = end / 2.0 if self.time == "continuous" else (0.5 + end) / 2.0
-        b = float(f"{b:.4g}")  # few digits: they are told, and typed again
+        b = float(f"{b:.4g}")  # few digits: they are printed, and typed again
         return replace(self, a=2.0 * b, b=b)
 
 
@@ -472,7 +472,7 @@ def forms(time: str) -> tuple[AbstractReparam, ...]:
     return tuple(registry.build("reparams", name, time=time) for name in fitting)
 
 
-#: Moves of a raw weight at which moduli are told.
+#: Moves of a raw weight at which moduli are shown.
 BETAS = (0.01, 0.1, 1.0)
 
 
@@ -514,5 +514,5 @@ def overview(form: AbstractReparam) -> Overview:
 
 def _sampled(form: AbstractReparam) -> str:
     weights = torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float64)
-    told = ", ".join(f"{value:.3g}" for value in form.gradient_scale(weights).tolist())
-    return f"{told} at w = -1, 0, 1"
+    scales = ", ".join(f"{value:.3g}" for value in form.gradient_scale(weights).tolist())
+    return f"{scales} at w = -1, 0, 1"

@@ -45,7 +45,8 @@ class Metric:
     name stands for a word such as a number format. `value` None was not measured; it is infinite
     where it lies `beyond` how far was looked. `over` ("min" or "max") makes the number of the model
     from those of the layers. `better` is "more" or "less" where a change is good or bad; `signed`
-    numbers may be negative, `whole` ones are counts. `within` names the option that limits how far
+    numbers may be negative, `whole` ones are counts. `help` is what it is in a line, `meaning` what
+    it says to a user, for `memaudit explain`. `within` names the option that limits how far
     is looked. `holder` is the query or layer that a number of the model comes from, `unknown` those
     that were not measured and might change it.
     """
@@ -56,6 +57,7 @@ class Metric:
     over: str = ""
     better: str = ""
     help: str = ""
+    meaning: str = ""
     beyond: float | None = None
     holder: str = ""
     unknown: tuple[str, ...] = ()
@@ -153,6 +155,7 @@ class Identity(Record):
     every option that the source does not state to the value taken and the reason. `whole` is False
     for a host, whose parts are run one by one. `context` is how many steps the model is said to be
     made for, `longest` how many it can be run for; None when nothing says so, or limits it.
+    `attention` is "causal" or "both ways" where attention alone carries the past, "" elsewhere.
     """
 
     source: str
@@ -170,6 +173,7 @@ class Identity(Record):
     whole: bool = True
     context: int | None = None
     longest: int | None = None
+    attention: str = ""
 
 
 class Result(Record):
@@ -184,6 +188,8 @@ class Result(Record):
 
     #: Every metric that may be yielded, without values.
     declared: ClassVar[tuple[Metric, ...]] = ()
+    #: Words of its sections that are no metric, and what each means: `memaudit explain` knows them.
+    terms: ClassVar[Mapping[str, str]] = {}
     #: The rules that judge this result, made by `memaudit.rules.rule`.
     rules: ClassVar[tuple[Any, ...]] = ()
     attribute: ClassVar[str] = ""
@@ -478,7 +484,13 @@ class Report(Record):
 
 #: The metrics of an audit itself.
 FINDINGS = Metric("findings/*", better="less", help="how many of a level there are")
-COVERAGE = Metric("coverage", better="more", help="share of the parameters that were run")
+COVERAGE = Metric(
+    "coverage",
+    better="more",
+    help="share of the parameters that were run",
+    meaning="The verdict is about these parameters only. `memaudit list adapters` shows options "
+    "that may run more of them.",
+)
 COMPLETE = Metric("complete", better="more", help="1, or 0 when the audit was cut short")
 PARAMETERS = Metric("parameters", help="how many the model has")
 OWN = (FINDINGS, COVERAGE, COMPLETE, PARAMETERS)

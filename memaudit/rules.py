@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from memaudit import registry
-from memaudit.errors import ArgumentError, MachineError, clean, nearest
+from memaudit.errors import MachineError
 from memaudit.report import SEVERITIES, Finding
 
 if TYPE_CHECKING:
@@ -94,16 +94,6 @@ def all_rules() -> dict[str, Rule]:
             for one in loaded.result.rules if kind == "probes" else [loaded]:
                 found[one.code] = one
     return dict(sorted(found.items()))
-
-
-def rule_named(word: str) -> Rule:
-    """The rule with that code or name, in any case of letters."""
-    known = all_rules()
-    named = {key.lower(): one for one in known.values() for key in (one.code, one.name)}
-    if word.strip().lower() not in named:
-        names = list(known) if word.upper().startswith("MA") else list(named)
-        raise ArgumentError(f"unknown finding {clean(word)!r}", hint=nearest(word.upper(), names))
-    return named[word.strip().lower()]
 
 
 def judge(report: Any, *, family: bool = False) -> tuple[Finding, ...]:

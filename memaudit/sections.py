@@ -157,9 +157,10 @@ class Figure:
 class Section:
     """What one result has to show.
 
-    `headline` is a sentence for the top of a report, `line` the one line of a summary. `text` are
-    paragraphs. A section with a headline shows its first figure and table in a summary, too.
-    `detail` sections are for a whole report only, never for a summary or a card.
+    `headline` is a sentence for the top of a report, `under` one for the line below it, `line` the
+    one line of a summary. `text` are paragraphs. A section with a headline shows its first figure
+    and table in a summary, too. `detail` sections are for a whole report only, never for a summary
+    or a card.
     """
 
     title: str
@@ -169,6 +170,7 @@ class Section:
     tables: tuple[Table, ...] = ()
     figures: tuple[Figure, ...] = ()
     detail: bool = False
+    under: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,7 +194,8 @@ class Document:
     @property
     def headlines(self) -> list[str]:
         """The sentences for the top, in the order of the sections."""
-        return [section.headline for section in self.sections if section.headline]
+        lines = ((section.headline, section.under) for section in self.sections)
+        return [line for pair in lines for line in pair if line]
 
 
 def figures_joined(sections: Iterable[Section]) -> list[Section]:

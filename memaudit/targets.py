@@ -31,9 +31,9 @@ def target(text: str) -> AbstractTarget:
     except ValueError:
         values = None
     if values is None or len(values) > len(options):
-        told = f"it takes {', '.join(options)}" if options else "it takes none"
+        takes = f"it takes {', '.join(options)}" if options else "it takes none"
         raise ArgumentError(
-            f"the target {clean(text)} has no number that fits", hint=f"{told}, as in {kind()}"
+            f"the target {clean(text)} has no number that fits", hint=f"{takes}, as in {kind()}"
         )
     return registry.build("targets", name, **dict(zip(options, values, strict=False)))
 

@@ -52,7 +52,7 @@ def _is_file(name: str) -> bool:
         return False
 
 
-def text_told(text: str | Path | None) -> str:
+def describe_text(text: str | Path | None) -> str:
     """What a report says about the text: where it came from, its length and its digest."""
     content = read_text(text)
     digest = hashlib.sha256(content.encode("utf-8", errors="replace")).hexdigest()

@@ -14,7 +14,7 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and give back its exit code.
 
-    The commands are imported here, where Ctrl-C is heard while they still load.
+    The commands are imported here, so that Ctrl-C is handled while they load.
     """
     # Long sequences take fresh memory all the time, and large pages make that three times cheaper.
     # torch reads this when it first takes memory, so before it is imported.

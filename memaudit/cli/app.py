@@ -6,7 +6,6 @@ import errno
 import os
 import sys
 import traceback
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,7 +30,7 @@ from memaudit.cli.signals import Stopping
 from memaudit.errors import ArgumentError, MachineError, MemauditError, clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 #: Neither a failed gate (1) nor anything else that a pipeline could act upon.
 CRASHED = 70
@@ -42,41 +41,22 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
 
 class Command(TyperCommand):
-    """A command."""
+    """A command whose help option has no `<bool>` behind it."""
 
     def get_help_option(self, ctx: Any) -> Any:
-        """The help option, without `<bool>` behind it."""
-        return _bare(super().get_help_option(ctx))
+        """The help option."""
+        return _without_metavar(super().get_help_option(ctx))
 
 
 class Group(TyperGroup):
-    """The group of all commands; typer would end an interrupted one without a word."""
-
-    def make_context(self, *arguments: Any, **options: Any) -> Any:
-        """Read the arguments."""
-        with _interruption():
-            return super().make_context(*arguments, **options)
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command; it handles an interruption itself once something was measured."""
-        with _interruption():
-            return super().invoke(ctx)
+    """All commands; the help option has no `<bool>` behind it."""
 
     def get_help_option(self, ctx: Any) -> Any:
-        """The help option, without `<bool>` behind it."""
-        return _bare(super().get_help_option(ctx))
+        """The help option."""
+        return _without_metavar(super().get_help_option(ctx))
 
 
-@contextmanager
-def _interruption() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        say(UNMEASURED)
-        raise typer.Exit(INTERRUPTED) from None
-
-
-def _bare(option: Any) -> Any:
+def _without_metavar(option: Any) -> Any:
     if option is not None:
         option.metavar = ""
     return option
@@ -142,7 +122,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(given: list[str]) -> int:
     try:
-        return app(given, prog_name="memaudit", standalone_mode=False) or 0
+        # Not app(...): typer would end an interrupted command without a word.
+        with typer.main.get_command(app).make_context("memaudit", given) as context:
+            context.command.invoke(context)
+        return 0
+    except typer.Exit as done:
+        return done.exit_code
     except MemauditError as error:
         return _report_error(error, given)
     except UsageError as error:
@@ -152,11 +137,11 @@ def _run(given: list[str]) -> int:
         return _report_error(
             MachineError("E_MEMORY", fact, hint="try --quick or a smaller --horizon"), given
         )
-    except (KeyboardInterrupt, typer.Abort):
+    except KeyboardInterrupt:
         say(UNMEASURED)
         return INTERRUPTED
     except SystemExit as stop:
-        return _left(stop, given)
+        return _exited(stop, given)
     except OSError as error:
         if reader_left(error):
             return 0
@@ -187,8 +172,8 @@ def _report_error(error: MemauditError, given: list[str]) -> int:
     return error.exit_code
 
 
-def _left(stop: SystemExit, given: list[str]) -> int:
-    """Typer and rich leave like this when the reader of a pipe is gone; others should not."""
+def _exited(stop: SystemExit, given: list[str]) -> int:
+    """Rich leaves like this when the reader of a pipe is gone; others should not."""
     if stop.code in (None, 0) or isinstance(stop.__context__, BrokenPipeError):
         return 0
     return _crashed(stop, given)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import typer
 
 from memaudit.cli.files import page_target, rendering
-from memaudit.cli.output import GATE, console, one_of, readable, say_gates, to_stdout
+from memaudit.cli.output import GATE, one_of, print_document, readable, say_gates, to_stdout
 from memaudit.cli.parameters import COMMANDS, takes
 from memaudit.cli.scan import saved_report
 from memaudit.errors import MemauditError
@@ -47,11 +46,10 @@ def diff(before: Path, after: Path, **given: Any) -> None:
     from memaudit.gates import judged, parse_changes
     from memaudit.report_files import write_text
     from memaudit.writers.html import render_document
-    from memaudit.writers.terminal import show
 
     one_of({"quiet": given["quiet"], "verbose": given["verbose"]})
     gates = parse_changes(given["fail_on"] or ())
-    target = page_target(given["html"], spared=(before, after))
+    target = page_target(given["html"], compared=(before, after))
     first, second = saved_report(before), saved_report(after)
     both = replace(compare(first, second), gates=judged(gates, second, first))
     failure: MemauditError | None = None
@@ -65,10 +63,7 @@ def diff(before: Path, after: Path, **given: Any) -> None:
     if given["quiet"]:
         to_stdout(readable(f"{both.headline}\n"))
     else:
-        sheet = console()
-        screen = sheet.height if sys.stdout.isatty() else None
-        document = both.document()
-        to_stdout(readable(show(document, sheet, verbose=given["verbose"], screen=screen)))
+        print_document(both.document(), verbose=given["verbose"])
     hit = say_gates(both.gates)
     if failure is not None:
         raise failure

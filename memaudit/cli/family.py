@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from memaudit import registry
-from memaudit.cli.files import Target, parse_targets, spare_model
+from memaudit.cli.files import Target, check_no_model_file, parse_targets
 from memaudit.cli.output import (
     CLEAN,
     GATE,
     INTERRUPTED,
-    UNMEASURED,
-    check_device,
-    check_dtype,
-    console,
+    check_common,
     imported,
     offline,
+    print_document,
     quieted,
-    readable,
     say,
     say_gates,
     to_stdout,
 )
 from memaudit.cli.parameters import takes
 from memaudit.errors import ArgumentError, clean
-from memaudit.options import LARGEST_SEED, LONGEST, SHORTEST, Option, parse_settings
+from memaudit.options import LONGEST, SHORTEST, Option, parse_settings
 
 if TYPE_CHECKING:
     from memaudit.families.result import FamilyReport
@@ -128,21 +123,14 @@ def family(sources: list[str], **given: Any) -> None:
     arguments, target, gates = _checked(sources, given)
     if arguments["offline"]:
         offline()
-    try:
-        with (
-            quieted(debug=given["debug"]),
-            progress_bar(wanted=not given["no_progress"]) as advance,
-        ):
-            advance("starting", 0, 1)
-            families = imported("memaudit.families.audit")
-            advance("starting", 1, 1)
-            try:
-                report = families.family(sources, progress=advance, **arguments)
-            except families.FamilyInterrupted as stop:
-                report = stop.report
-    except KeyboardInterrupt:
-        say(UNMEASURED)
-        raise typer.Exit(INTERRUPTED) from None
+    with quieted(debug=given["debug"]), progress_bar(wanted=not given["no_progress"]) as advance:
+        advance("starting", 0, 1)
+        families = imported("memaudit.families.audit")
+        advance("starting", 1, 1)
+        try:
+            report = families.family(sources, progress=advance, **arguments)
+        except families.FamilyInterrupted as stop:
+            report = stop.report
     try:
         _written(report, target, sources)
     except KeyboardInterrupt:
@@ -162,12 +150,7 @@ def _checked(
     from memaudit.loading.access import access_from
     from memaudit.loading.source import parse_source
 
-    check_device(given["device"])
-    check_dtype(given["dtype"])
-    if given["seed"] > LARGEST_SEED:
-        raise ArgumentError(f"--seed is at most {LARGEST_SEED}")
-    if given["adapter"] is not None:
-        registry.find("adapters", given["adapter"])
+    check_common(given)
     own = {name: given[name] for name in (*(option.name for option in OWN), *OPENING)}
     own["betas"] = own["betas"] or None
     settings = parse_settings(given["settings"] or ())
@@ -188,7 +171,6 @@ def _checked(
 def _written(report: FamilyReport, target: Target | None, sources: list[str]) -> None:
     """Write the JSON report, and show it unless stdout is taken."""
     from memaudit.report_files import dumps, write_text
-    from memaudit.writers.terminal import show
 
     if target is not None:
         text = dumps(report.to_dict())
@@ -196,8 +178,6 @@ def _written(report: FamilyReport, target: Target | None, sources: list[str]) ->
             to_stdout(text)
             return
         for source in sources:
-            spare_model(target.path, Path(os.path.expanduser(source)))
+            check_no_model_file(target.path, Path(os.path.expanduser(source)))
         write_text(text, target.path)
-    sheet = console()
-    screen = sheet.height if sys.stdout.isatty() else None
-    to_stdout(readable(show(report.document(), sheet, verbose=True, screen=screen)))
+    print_document(report.document(), verbose=True)

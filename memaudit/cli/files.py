@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import tempfile
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from memaudit import registry
 from memaudit.cli.output import say, to_stdout
 from memaudit.errors import ArgumentError, InternalError, MachineError, MemauditError, clean
-from memaudit.report_files import destination, temporary, write_text
+from memaudit.report_files import destination, is_stream, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -83,24 +84,11 @@ def write_targets(targets: Sequence[Target], report: Report) -> MemauditError | 
     return first
 
 
-def check_writable(path: Path) -> None:
-    """Refuse a file that could not be written later, without leaving anything behind."""
-    folder = path.parent
-    if not folder.is_dir():
-        raise ArgumentError(
-            f"the folder {clean(folder)} does not exist", hint="create it first", source=path
-        )
-    if path.exists() and not path.is_file():
-        raise ArgumentError("not a regular file", hint="name a file, or - for stdout", source=path)
-    with temporary(destination(path).parent):
-        pass
-
-
-def spare_model(path: Path, source: Path | None) -> None:
+def check_no_model_file(path: Path, source: Path | None) -> None:
     """Refuse to put a report in the place of a model's file, by whatever name it is reached."""
     if not path.is_file():
         return
-    known = any(MODEL_FILES.fullmatch(name) for name in (path.name, destination(path).name))
+    known = any(MODEL_FILES.fullmatch(name) for name in (path.name, path.resolve().name))
     if known or any(_same(path, part) for part in _parts(source)):
         raise ArgumentError(
             "the report would replace a file of a model", hint="name another file", source=path
@@ -118,7 +106,7 @@ def _deliver(target: Target, report: Report) -> None:
         to_stdout(text)
         return
     with suppress(OSError):  # which the writing will meet, and tell
-        spare_model(target.path, Path(os.path.expanduser(report.subject.source)))
+        check_no_model_file(target.path, Path(os.path.expanduser(report.subject.source)))
     write_text(text, target.path)
 
 
@@ -142,8 +130,19 @@ def _same(one: Path, other: Path) -> bool:
 def check_file(path: Path, source: Path | None) -> None:
     """Refuse a file of a model, and one that could not be written later."""
     try:
-        spare_model(path, source)
-        check_writable(path)
+        check_no_model_file(path, source)
+        if not path.parent.is_dir():
+            fact = f"the folder {clean(path.parent)} does not exist"
+            raise ArgumentError(fact, hint="create it first", source=path)
+        if is_stream(path):
+            if not os.access(path, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            return
+        if path.exists() and not path.is_file():
+            hint = "name a file, or - for stdout"
+            raise ArgumentError("not a regular file", hint=hint, source=path)
+        with tempfile.TemporaryFile(dir=destination(path).parent):  # and leave nothing behind
+            pass
     except OSError as error:
         fact = clean(error.strerror or error)
         if error.errno == errno.ENAMETOOLONG:
@@ -196,7 +195,7 @@ def _no_two_alike(targets: Sequence[Target]) -> None:
         seen.add(place)
 
 
-def page_target(file: str | None, *, spared: Sequence[Path]) -> Path | None:
+def page_target(file: str | None, *, compared: Sequence[Path]) -> Path | None:
     """The file that was asked for, if it can be written and is none of those that are read."""
     if file is None:
         return None
@@ -204,7 +203,7 @@ def page_target(file: str | None, *, spared: Sequence[Path]) -> Path | None:
         hint = "name a file: stdout has the text"
         raise ArgumentError("--html needs the name of a file", hint=hint, source=file)
     path = named_file(file)
-    for other in spared:
+    for other in compared:
         if path.exists() and other.exists() and path.samefile(other):
             fact = "the page would replace a report that is compared"
             raise ArgumentError(fact, hint="name another file", source=path)

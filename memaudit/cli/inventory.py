@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import inspect
 import math
+import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from memaudit import registry
-from memaudit.cli.output import say, show, to_stdout, waiting
+from memaudit.cli.output import readable, say, show, to_stdout, waiting
 from memaudit.cli.parameters import takes
 from memaudit.errors import ArgumentError, MachineError, clean, nearest
 from memaudit.registry import DEMOS
+from memaudit.report import spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rich.console import RenderableType
     from rich.table import Table
 
     from memaudit.registry import Plugin
+    from memaudit.report import Metric
 
 KINDS = (*registry.KINDS, "metrics", "demos")
 
@@ -75,17 +78,99 @@ def list_plugins(kind: str | None, pattern: str, **given: Any) -> None:
 
 @takes(
     "debug",
-    code=(str, typer.Argument(help="A code such as MA102, or a name: growing-memory.")),
+    word=(str, typer.Argument(help="A code such as MA102, or a word of a report: horizon.")),
 )
-def explain(code: str, **given: Any) -> None:
-    """Explain a finding: what was seen, why it matters, what to do."""
-    from memaudit.rules import rule_named
-
+def explain(word: str, **given: Any) -> None:
+    """Explain a finding, or a word of a report: what it is, why it matters, what to do."""
     del given
-    rule = rule_named(code)
-    title = f"{clean(rule.code)} {clean(rule.name)} ({clean(rule.severities)})"
-    body = textwrap.fill(clean(rule.explanation, limit=5000), width=80)
-    to_stdout(f"{title}\n\n{body}\n")
+    wanted, known = _compared(word), list(vocabulary())
+    found: dict[str, Callable[[], str]] = {}
+    for name, title, text in known:
+        if _compared(name) == wanted:
+            found.setdefault(title, text)  # the number of the model before that of every query
+    if not found:
+        code = wanted.startswith("ma")
+        names = {name for name, _, _ in known if name.startswith("MA") or not code}
+        hint = nearest(word.upper() if code else word.lower(), names)
+        if hint.startswith("known are"):
+            hint = "`memaudit list` shows queries, probes, findings and metrics"
+        raise ArgumentError(f"unknown word {clean(word)!r}", hint=hint)
+    blocks = []
+    for title, text in found.items():
+        paragraphs = inspect.cleandoc(text()).split("\n\n")
+        filled = [_filled(clean(part, limit=5000)) for part in paragraphs]
+        blocks.append("\n\n".join([clean(title), *filled]))
+    to_stdout(readable("\n\n\n".join(blocks) + "\n"))
+
+
+def _filled(paragraph: str) -> str:
+    """Lines of 80 columns; a command stays one line, to be copied."""
+    return paragraph if paragraph.startswith("memaudit ") else textwrap.fill(paragraph, width=80)
+
+
+def _compared(word: str) -> str:
+    """A word as it is compared: `time scale`, `time-scale` and `time_scale` are one."""
+    return spelled(word).replace(" ", "_")
+
+
+#: How a plugin of a kind is asked for.
+ASKING = {
+    "queries": "memaudit scan SOURCE --query {}",
+    "probes": "memaudit scan SOURCE --probe {}",
+    "reports": "memaudit scan SOURCE --report {}=FILE",
+    "reparams": "memaudit retrofit SOURCE --out DIR --reparam {}",
+}
+
+
+def vocabulary() -> Iterator[tuple[str, str, Callable[[], str]]]:
+    """The words of reports: each with its title and a function that gives its explanation.
+
+    That of a finding is the docstring of its rule, that of a plugin the docstring of its class,
+    that of a number the meaning of its metric; results explain further words by their `terms`.
+    """
+    from memaudit.gates import declared_metrics
+    from memaudit.options import OPTIONS
+    from memaudit.rules import all_rules
+
+    for rule in all_rules().values():
+        title = f"{rule.code} {rule.name} ({rule.severities})"
+        for key in (rule.code, rule.name):
+            yield key, title, partial(getattr, rule, "explanation")
+    for kind in registry.KINDS:
+        for name, rivals in registry.available(kind).items() if kind != "findings" else ():
+            yield name, f"{name} ({registry.SINGULAR[kind]})", partial(_documented, rivals[0])
+    for (probe, _), metric in declared_metrics().items():
+        word = [part for part in metric.name.split("/") if part != "*"][-1]
+        title = f"{word} (number{f' of the probe {probe}' if probe else ''})"
+        yield word, title, partial(_meaning, metric, probe)
+    for name in registry.available("probes"):
+        try:
+            terms = registry.load(registry.find("probes", name)).result.terms
+        except MachineError:  # a plugin that does not import is named by `memaudit list`
+            continue
+        for word, text in terms.items():
+            yield word, f"{word} (in the results of the probe {name})", partial(str, text)
+    for option in OPTIONS.values():
+        flag = option.flag or f"--set {option.name}=VALUE"
+        usual = "" if option.default in (None, False) else f" Default: {option.default}."
+        yield option.name, f"{option.name} (option {flag})", partial(str, option.help + usual)
+
+
+def _documented(plugin: Plugin) -> str:
+    text = inspect.getdoc(registry.load(plugin)) or _row(plugin).summary
+    asking = ASKING.get(plugin.kind, "").format(plugin.name)
+    return f"{text}\n\n{asking}"
+
+
+def _meaning(metric: Metric, probe: str) -> str:
+    """What a number is, what it says, and how a scan measures and compares it."""
+    text = f"{metric.help[:1].upper()}{metric.help[1:]}. {metric.meaning}".strip()
+    usual = probe in ("", "memory", *registry.DEFAULT_PROBES)
+    measuring = "memaudit scan SOURCE" + ("" if usual else f" --probe {probe}")
+    sign = {"more": "<", "less": ">"}.get(metric.better)
+    if sign is not None:
+        measuring += f' --fail-on "{metric.name.replace("*", "NAME")}{sign}N"'
+    return f"{text}\n\n{measuring}"
 
 
 @takes("debug")
@@ -174,10 +259,10 @@ def _fields(probe: type) -> dict[str, str]:
     known = fields(probe) if is_dataclass(probe) else ()
     named = [(f"{getattr(probe, 'name', '')}.{f.name}", f) for f in known if f.init]
     means = getattr(probe, "options", None)
-    told = means if isinstance(means, Mapping) else {}
+    meanings = means if isinstance(means, Mapping) else {}
     return {
-        name: f"{told[f.name]} (default: {_default(f)})"
-        if f.name in told
+        name: f"{meanings[f.name]} (default: {_default(f)})"
+        if f.name in meanings
         else f"default: {_default(f)}"
         for name, f in named
     }
@@ -213,39 +298,28 @@ def _row(plugin: Plugin) -> Row:
 def _read_summary(plugin: Plugin) -> str:
     """The summary of a class from its source text; importing it would load torch."""
     module, _, attribute = plugin.target.partition(":")
-    tree = _tree(module)
-    if tree is None:
-        return ""
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef) and node.name == attribute:
-            words = dict(_literals(node))
-            first = (ast.get_docstring(node) or "").partition("\n")[0]
-            return words.get("summary", first)
-    return (ast.get_docstring(tree) or "").partition("\n")[0]
-
-
-def _literals(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    for item in node.body:
+    text = _source(module)
+    found = re.search(rf"^class {attribute}\b.*?(?=\n\n\n|\Z)", text, re.M | re.S)
+    tree = ast.parse(found.group() if found else text)  # a package tells of the class it exports
+    node = tree.body[0]
+    for item in node.body if isinstance(node, ast.ClassDef) else ():
         target = item.targets[0] if isinstance(item, ast.Assign) else getattr(item, "target", None)
-        value = getattr(item, "value", None)
-        if isinstance(target, ast.Name) and isinstance(value, ast.Constant):
-            yield target.id, str(value.value)
+        if getattr(target, "id", "") == "summary":
+            return ast.literal_eval(item.value)  # type: ignore[attr-defined]
+    return (ast.get_docstring(node if found else tree) or "").partition("\n")[0]  # type: ignore[arg-type]
 
 
-def _tree(module: str) -> ast.Module | None:
-    """The parsed source of a module, found from its top package without importing it."""
+def _source(module: str) -> str:
+    """The text of a module, found from its top package without importing it."""
     top, *inner = module.split(".")
     spec = importlib.util.find_spec(top)
-    if spec is None or spec.origin is None:
-        return None
+    assert spec is not None
+    assert spec.origin is not None
     path = Path(spec.origin)
     if inner:
         stem = path.parent.joinpath(*inner)
         path = stem / "__init__.py" if stem.is_dir() else stem.with_suffix(".py")
-    try:
-        return ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError):
-        return None
+    return path.read_text(encoding="utf-8")
 
 
 def _table(found: list[Row]) -> Table:

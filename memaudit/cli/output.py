@@ -1,4 +1,4 @@
-"""What commands share: streams, the console, a sign of life, and how an audit is started."""
+"""What commands share: streams, the console, a spinner, and how an audit is started."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from contextlib import contextmanager
 from threading import Timer
 from typing import IO, TYPE_CHECKING, Any, cast
 
+from memaudit import registry
 from memaudit.errors import ArgumentError, MachineError, clean, nearest
+from memaudit.options import LARGEST_SEED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from rich.console import Console, RenderableType
+
+    from memaudit.sections import Document
 
 #: An error line names a source, a fact and a step; each is cut before, this cuts a chain of them.
 LONGEST_LINE = 3000
@@ -33,8 +37,8 @@ UNMEASURED = "interrupted before anything was measured"
 CLEAN, GATE, INCOMPLETE = 0, 1, 4
 DEVICES = ("auto", "cpu", "cuda", "mps", "xpu")
 DTYPES = ("auto", "float64", "float32", "bfloat16", "float16", "fp64", "fp32", "bf16", "fp16")
-#: Nobody wonders before that many seconds.
-SOON = 1.0
+#: Seconds before the spinner shows.
+SPINNER_DELAY = 1.0
 
 
 def open_closed_streams() -> None:
@@ -55,7 +59,7 @@ def say(text: str) -> None:
     try:
         print(f"memaudit: {clean(text, limit=LONGEST_LINE)}", file=sys.stderr, flush=True)
     except OSError:  # nobody reads it, and there is nobody else to tell
-        _silence(sys.stderr)
+        _discard_rest(sys.stderr)
 
 
 def to_stdout(text: str) -> None:
@@ -90,13 +94,13 @@ def reader_left(error: OSError) -> bool:
     """
     gone = isinstance(error, BrokenPipeError) or (error.errno == errno.EIO and _is_device())
     if gone:
-        _silence(sys.stdout)
+        _discard_rest(sys.stdout)
     return gone
 
 
 def unwritable(error: OSError, *, source: str = "stdout") -> MachineError:
     """The error for output that finds no room; what is left for stdout is dropped."""
-    _silence(sys.stdout)
+    _discard_rest(sys.stdout)
     return MachineError(
         "E_DISK",
         f"cannot write: {clean(error.strerror or error)}",
@@ -111,34 +115,43 @@ def console() -> Console:
     from rich.console import Console, ConsoleDimensions
 
     terminal = sys.stdout.isatty()
-    sheet = Console(
+    page = Console(
         file=sys.stdout,
         width=None if terminal else PLAIN_WIDTH,
         highlight=False,
         soft_wrap=False,
     )
-    if sheet.is_dumb_terminal:  # rich takes 80 columns for granted where TERM is "dumb"
+    if page.is_dumb_terminal:  # rich takes 80 columns for granted where TERM is "dumb"
         columns, lines = shutil.get_terminal_size()
-        sheet.size = ConsoleDimensions(columns if terminal else PLAIN_WIDTH, lines)
-    sheet.width = max(sheet.width, LEAST_WIDTH)
-    return sheet
+        page.size = ConsoleDimensions(columns if terminal else PLAIN_WIDTH, lines)
+    page.width = max(page.width, LEAST_WIDTH)
+    return page
 
 
-def show(*renderables: RenderableType, on: Console | None = None) -> None:
+def show(*renderables: RenderableType) -> None:
     """Render for stdout and write it in one go."""
-    sheet = on or console()
+    page = console()
     try:
-        with sheet.capture() as captured:
+        with page.capture() as captured:
             for item in renderables:
-                sheet.print(item)
+                page.print(item)
     except OSError as error:  # rich flushes the file at the end of a capture
         if not reader_left(error):
             raise unwritable(error) from error
         return
     text = readable(captured.get())
-    if not sheet.is_terminal:
+    if not page.is_terminal:
         text = "".join(f"{line.rstrip()}\n" for line in text.splitlines())
     to_stdout(text)
+
+
+def print_document(document: Document, *, verbose: bool = False) -> None:
+    """A document on stdout: a summary of one screen, or all of it."""
+    from memaudit.writers.terminal import show
+
+    page = console()
+    screen = page.height if sys.stdout.isatty() else None  # FORCE_COLOR makes no screen
+    to_stdout(readable(show(document, page, verbose=verbose, screen=screen)))
 
 
 def _is_device() -> bool:
@@ -148,7 +161,7 @@ def _is_device() -> bool:
         return False
 
 
-def _silence(stream: object) -> None:
+def _discard_rest(stream: object) -> None:
     """Send what is left in the buffers nowhere, so that the interpreter can end in peace."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -185,31 +198,32 @@ def quieted(*, debug: bool) -> Iterator[None]:
         yield
 
 
-def check_device(device: str) -> None:
-    """Refuse the name of a device that torch does not have."""
+def check_common(given: Mapping[str, Any]) -> None:
+    """Refuse a device, dtype, seed or adapter that does not exist, before any work starts."""
+    device, dtype = given["device"], given["dtype"]
     kind, _, number = device.partition(":")
     if kind not in DEVICES or (number and not number.isdecimal()) or device.endswith(":"):
         raise ArgumentError(f"unknown device {clean(device)!r}", hint=nearest(kind, DEVICES))
-
-
-def check_dtype(dtype: str) -> None:
-    """Refuse the name of a dtype that models are not run in."""
     if dtype not in DTYPES:
         raise ArgumentError(f"unknown dtype {clean(dtype)!r}", hint=nearest(dtype, DTYPES))
+    if given.get("seed", 0) > LARGEST_SEED:
+        raise ArgumentError(f"--seed is at most {LARGEST_SEED}")
+    if given["adapter"] is not None:
+        registry.find("adapters", given["adapter"])
 
 
 @contextmanager
 def waiting(words: str) -> Iterator[None]:
-    """A spinner on stderr from the second second on, where it is a terminal."""
+    """A spinner on stderr after a second, where it is a terminal."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield
         return
     from rich.console import Console
 
-    from memaudit.writers.progress import Forgiving
+    from memaudit.writers.progress import IgnoringErrors
 
-    status = Console(file=cast("IO[str]", Forgiving(sys.stderr))).status(words)
-    timer = Timer(SOON, status.start)
+    status = Console(file=cast("IO[str]", IgnoringErrors(sys.stderr))).status(words)
+    timer = Timer(SPINNER_DELAY, status.start)
     timer.daemon = True
     timer.start()
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,11 @@ import typer
 
 from memaudit import registry
 from memaudit.cli.output import (
-    check_device,
-    check_dtype,
-    console,
+    check_common,
     imported,
     offline,
+    print_document,
     quieted,
-    readable,
     say,
     to_stdout,
     waiting,
@@ -88,12 +85,7 @@ def retrofit(source: str, **given: Any) -> None:
     DIR holds the checkpoint as it was and the raw weights beside it; `memaudit fold` turns it back.
     Exits: 0 written, 2 arguments, 3 source or nothing recurrent, 5 machine, 130 interrupted.
     """
-    from memaudit.writers.terminal import show
-
-    check_device(given["device"])
-    check_dtype(given["dtype"])
-    if given["adapter"] is not None:
-        registry.find("adapters", given["adapter"])
+    check_common(given)
     reparam, out = given["reparam"], given["out"]
     constants, own = _split(reparam, given["settings"] or ())
     passed = ("project", "radius", "adapter", "device", "dtype", "revision", "offline", "timeout")
@@ -113,8 +105,7 @@ def retrofit(source: str, **given: Any) -> None:
             )
     except MemauditError as error:
         raise error.at(source) from error
-    screen = None if not sys.stdout.isatty() else console().height
-    to_stdout(readable(show(done.document(), console(), verbose=True, screen=screen)))
+    print_document(done.document(), verbose=True)
     say(f"{clean(out)} was written; memaudit fold {clean(out)} --out DIR turns it back")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,13 +16,11 @@ from memaudit.cli.output import (
     GATE,
     INCOMPLETE,
     INTERRUPTED,
-    UNMEASURED,
-    check_device,
-    check_dtype,
-    console,
+    check_common,
     imported,
     offline,
     one_of,
+    print_document,
     quieted,
     readable,
     say,
@@ -32,14 +29,14 @@ from memaudit.cli.output import (
 )
 from memaudit.cli.parameters import SOURCE, takes
 from memaudit.errors import ArgumentError, MemauditError, SourceError, clean
-from memaudit.options import DEFAULT_QUERIES, LARGEST_SEED, Option, parse_settings
-from memaudit.registry import DEFAULT_PROBES
+from memaudit.options import Option, parse_settings
+from memaudit.registry import DEFAULT_PROBES, DEFAULT_QUERIES
 
 if TYPE_CHECKING:
     from memaudit.report import Report
 
-#: What shapes a scan on the command line; with a report at hand none of it applies.
-SHAPING = (
+#: Options of a scan that make no sense beside a finished report.
+SCAN_OPTIONS = (
     *("horizon", "queries", "probes", "adapter", "settings", "seed", "allow_pickle"),
     *("quick", "thorough"),
 )
@@ -47,7 +44,16 @@ SHAPING = (
 
 @takes(
     *("horizon", "queries", "probes", "adapter", "device", "dtype", "revision", "settings", "text"),
-    *("seed", "offline", "timeout", "trust_remote_code", "allow_pickle", "quick", "thorough"),
+    *(
+        "data",
+        "seed",
+        "offline",
+        "timeout",
+        "trust_remote_code",
+        "allow_pickle",
+        "quick",
+        "thorough",
+    ),
     *("json", "html", "markdown", "output_path", "report", "fail_on"),
     *("quiet", "verbose", "no_progress", "debug"),
     source=(str, SOURCE),
@@ -63,7 +69,7 @@ def scan(source: str, **given: Any) -> None:
     from memaudit.loading.source import parse_source
 
     arguments = checked_arguments(given)
-    voice = one_of({"quiet": given["quiet"], "verbose": given["verbose"]}) or "summary"
+    detail = one_of({"quiet": given["quiet"], "verbose": given["verbose"]})
     gates = parse_gates(
         given["fail_on"] or (),
         probes=DEFAULT_PROBES if arguments["probes"] is None else arguments["probes"],
@@ -77,17 +83,13 @@ def scan(source: str, **given: Any) -> None:
     files["lm-eval"] = given["output_path"]
     targets = parse_targets(given["report"] or (), files, source=parsed.path)
     progress = not (given["no_progress"] or given["quiet"])
-    try:
-        report, interrupted = performed(source, arguments, progress=progress, debug=given["debug"])
-    except KeyboardInterrupt:
-        say(UNMEASURED)
-        raise typer.Exit(INTERRUPTED) from None
+    report, interrupted = run_scan(source, arguments, progress=progress, debug=given["debug"])
     if not interrupted:
         report = replace(report, gates=judged(gates, report))
     try:
         failure = write_targets(targets, report)
         if all(target.path is not None for target in targets):
-            show_report(report, voice=voice)
+            show_report(report, detail=detail)
     except KeyboardInterrupt:
         say("interrupted while the report was written")
         raise typer.Exit(INTERRUPTED) from None
@@ -98,14 +100,10 @@ def scan(source: str, **given: Any) -> None:
 
 def checked_arguments(given: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `memaudit.scan`, or what is wrong with one, before any work starts."""
-    check_device(given["device"])
-    check_dtype(given["dtype"])
-    if given["seed"] > LARGEST_SEED:
-        raise ArgumentError(f"--seed is at most {LARGEST_SEED}")
-    if given["adapter"] is not None:
-        registry.find("adapters", given["adapter"])
-    own = ("horizon", "seed", "text", "adapter", "device", "dtype", "revision", "offline")
+    check_common(given)
+    own = ("horizon", "seed", "text", "data", "adapter", "device", "dtype", "revision", "offline")
     own += ("timeout", "trust_remote_code", "allow_pickle")
+    given = {**given, "text": None if given["text"] is None else Path(given["text"])}
     level = one_of({"quick": given["quick"], "thorough": given["thorough"]}) or "standard"
     return {
         **parse_settings(given["settings"] or ()),
@@ -116,7 +114,7 @@ def checked_arguments(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def performed(
+def run_scan(
     source: str, arguments: dict[str, Any], *, progress: bool, debug: bool
 ) -> tuple[Report, bool]:
     """The report, and whether the audit was interrupted after something had been measured."""
@@ -137,16 +135,14 @@ def performed(
         raise error.at(source) from error
 
 
-def show_report(report: Report, *, voice: str) -> None:
-    """One line, a summary or all of it on stdout."""
-    from memaudit.writers.terminal import one_line, show
+def show_report(report: Report, *, detail: str | None) -> None:
+    """One line ("quiet"), a summary (None) or all of it ("verbose") on stdout."""
+    from memaudit.writers.terminal import one_line
 
-    if voice == "quiet":
+    if detail == "quiet":
         to_stdout(readable(f"{one_line(report)}\n"))
-        return
-    sheet = console()
-    screen = sheet.height if sys.stdout.isatty() else None  # FORCE_COLOR makes no screen
-    to_stdout(readable(show(report, sheet, verbose=voice == "verbose", screen=screen)))
+    else:
+        print_document(report.document(), verbose=detail == "verbose")
 
 
 def _verdict(report: Report, *, interrupted: bool) -> int:
@@ -188,7 +184,7 @@ def _known(kind: str, names: list[str] | None) -> list[str] | None:
         bool,
         "--force",
     ),
-    *SHAPING,
+    *SCAN_OPTIONS,
     *("quiet", "verbose", "no_progress", "debug"),
     context=(typer.Context, typer.Argument(hidden=True)),
     folder=(Path, typer.Argument(metavar="DIR", help="The folder of a model.")),
@@ -207,9 +203,9 @@ def card(context: typer.Context, folder: Path, report: Path | None, **given: Any
     For a scan with other options, save it with scan --json and give the file.
     Exits: 0 written, 2 arguments, 3 source, 4 incomplete, 5 machine, 130 interrupted.
     """
-    from memaudit.writers.card import check_card, matches, write_card
+    from memaudit.writers.card import README, RESULTS, check_card, matches, write_card
 
-    voice = one_of({"quiet": given["quiet"], "verbose": given["verbose"]})
+    detail = one_of({"quiet": given["quiet"], "verbose": given["verbose"]})
     dataset = given["dataset"]
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", dataset):
         raise ArgumentError(f"--dataset is {clean(dataset)!r}", hint="write it as org/name")
@@ -231,21 +227,21 @@ def card(context: typer.Context, folder: Path, report: Path | None, **given: Any
             hint = "leave out REPORT.json to scan the folder, or give --force if you know better"
             raise SourceError("E_CHANGED", fact, hint=hint, source=folder)
     else:
-        fixed = {"device": "auto", "dtype": "auto", "revision": None, "text": None}
+        fixed = {"device": "auto", "dtype": "auto", "revision": None, "text": None, "data": None}
         fixed |= {"offline": True, "timeout": None, "trust_remote_code": False}
         arguments = checked_arguments({**given, **fixed})
         progress = not (given["no_progress"] or given["quiet"])
-        found, interrupted = performed(
+        found, interrupted = run_scan(
             str(folder), arguments, progress=progress, debug=given["debug"]
         )
         if interrupted:
             say("interrupted; the card was left as it was")
             raise typer.Exit(INTERRUPTED)
-    done = write_card(found, folder, dataset=dataset)
-    files = f"{note}{clean(done.readme)} and {clean(done.results)}"
-    say(f"{files} were written; nothing was pushed" if done.changed else f"{files} say so already")
-    if voice == "verbose":
-        show_report(found, voice=voice)
+    changed = write_card(found, folder, dataset=dataset)
+    files = f"{note}{clean(folder / README)} and {clean(folder / RESULTS)}"
+    say(f"{files} were written; nothing was pushed" if changed else f"{files} say so already")
+    if detail == "verbose":
+        show_report(found, detail=detail)
     if not found.complete:
         say("the audit is incomplete, and the card says so")
         raise typer.Exit(INCOMPLETE)
@@ -267,7 +263,7 @@ def saved_report(path: Path) -> Report:
 
 
 def _no_scan_options(context: typer.Context) -> None:
-    for name in SHAPING:
+    for name in SCAN_OPTIONS:
         origin = context.get_parameter_source(name)
         if origin is not None and origin.name == "COMMANDLINE":
             flags = {"settings": "--set", "queries": "--query", "probes": "--probe"}

@@ -22,8 +22,9 @@ class Stopping:
 
     The first signal and the second raise KeyboardInterrupt: the one ends the measurement, the other
     whatever follows it. The third ends the process at once. A signal that was ignored from outside
-    (nohup) stays ignored. Python hears signals between two of its own steps, and one step of a
-    model may take a while: a thread hears them at once, says so, and ends the process at the next.
+    (nohup) stays ignored. Python handles signals between two of its own steps, and one step of a
+    model may take a while: a thread notices them at once, says so, and ends the process at the
+    next.
     """
 
     SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
@@ -33,7 +34,7 @@ class Stopping:
     PATIENCE = 1.0
 
     def __init__(self) -> None:
-        self._heard: list[int] = []
+        self._received: list[int] = []
         self._last: dict[int, float] = {}
         self._before: dict[int, Any] = {}
         self._pipe: tuple[int, int] | None = None
@@ -44,8 +45,8 @@ class Stopping:
             usual = (signal.SIG_DFL, signal.default_int_handler)
             for number in numbers:
                 if signal.getsignal(number) in usual:
-                    self._before[number] = signal.signal(number, self._hear)
-            self._listen()
+                    self._before[number] = signal.signal(number, self._handle)
+            self._start_thread()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -57,20 +58,20 @@ class Stopping:
 
     def exit_code(self, code: int) -> int:
         """The exit code of an interrupted run names the signal: 130, 143 or 129."""
-        return 128 + self._heard[0] if code == INTERRUPTED and self._heard else code
+        return 128 + self._received[0] if code == INTERRUPTED and self._received else code
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         del frame
         now = time.monotonic()
         if now - self._last.get(number, -math.inf) < self.ECHO:
             return
         self._last[number] = now
-        self._heard.append(number)
-        if len(self._heard) > 2:
-            os._exit(128 + self._heard[0])
+        self._received.append(number)
+        if len(self._received) > 2:
+            os._exit(128 + self._received[0])
         raise KeyboardInterrupt
 
-    def _listen(self) -> None:
+    def _start_thread(self) -> None:
         """Start the thread, unless the signals of this process wake somebody else already."""
         reading, writing = os.pipe()
         os.set_blocking(writing, False)
@@ -81,25 +82,25 @@ class Stopping:
             os.close(writing)
             return
         self._pipe = (reading, writing)
-        threading.Thread(target=self._watch, args=(reading,), daemon=True).start()
+        threading.Thread(target=self._read_signals, args=(reading,), daemon=True).start()
 
-    def _watch(self, reading: int) -> None:
+    def _read_signals(self, reading: int) -> None:
         first, when = 0, 0.0
         with os.fdopen(reading, "rb", buffering=0) as stream:
             while numbers := stream.read(1):
                 if numbers[0] not in self._before:
                     continue
                 now = time.monotonic()
-                if self._heard:  # the main thread is awake and takes care of it
+                if self._received:  # the main thread is awake and takes care of it
                     continue
                 if first and now - when > self.ECHO:
                     os._exit(128 + first)
                 if not first:
                     first, when = numbers[0], now
-                    timer = threading.Timer(self.PATIENCE, self._say_why)
+                    timer = threading.Timer(self.PATIENCE, self._say_waiting)
                     timer.daemon = True
                     timer.start()
 
-    def _say_why(self) -> None:
-        if not self._heard and self._pipe is not None:
+    def _say_waiting(self) -> None:
+        if not self._received and self._pipe is not None:
             say(WAITING)

@@ -26,6 +26,7 @@ DEVIATION = Metric(
     over="max",
     better="less",
     help="largest difference of answers from the closed form, as a share of the largest memory",
+    meaning="Where it is more than rounding, the layer does not compute what its weights say.",
 )
 #: A report file keeps this many lags: the first ones, then a geometric grid to the last.
 MOST_STORED, FIRST_STORED = 512, 128

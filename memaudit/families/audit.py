@@ -25,7 +25,6 @@ from memaudit.stability.moves import error_norm, perturbing_inputs, size
 from memaudit.stability.radius import Trial
 from memaudit.stability.result import BALLS, NORMS
 from memaudit.stability.search import Problem, ascent_errors, random_errors
-from memaudit.subjects.copies import real_copies
 from memaudit.targets import known
 from memaudit.targets import target as named
 
@@ -256,7 +255,6 @@ def mode_values(copies: AbstractPerturbable) -> Mapping[str, Any]:
 
 def _copies(subject: AbstractSubject) -> AbstractPerturbable:
     copies = None if subject.parts() else subject.perturbable()
-    copies = None if copies is None else real_copies(copies)
     if copies is None:
         why = "it runs part by part" if subject.parts() else "they are not known by name"
         raise SourceError(
@@ -345,7 +343,7 @@ def make_target(target: Any, *, inputs: int, outputs: int, pooled: bool) -> Targ
         )
     if isinstance(target, AbstractTarget) or known(target):
         return _known_target(named(target) if isinstance(target, str) else target, inputs, outputs)
-    from memaudit.loading.numpy_file import read_kernel
+    from memaudit.loading.formats import read_kernel
     from memaudit.numerics.convolution import filtered
 
     kernel = _shaped_kernel(read_kernel(Path(target).expanduser()), outputs, inputs)
@@ -441,7 +439,7 @@ def measure_member(member: Member, trial: Trial, plan: Plan, tick: Tick) -> Fami
     if not names:
         fact = f"the model has no {plan.group} weights that can be moved"
         raise ArgumentError(fact, hint="choose another group", source=member.name)
-    problem = _problem(trial, names, plan, trial.error)
+    problem = trial.problem(names, plan.ball)
     curves = []
     for number, seed in enumerate(plan.seeds):
 
@@ -476,22 +474,10 @@ def _curve(problem: Problem, plan: Plan, seed: int, tick: Tick) -> np.ndarray:
     return np.maximum.accumulate(np.maximum(drawn, climbed))
 
 
-def _problem(trial: Trial, names: Sequence[str], plan: Plan, error: Any) -> Problem:
-    copies = trial.copies
-    return Problem(
-        weights={name: copies.weights[name] for name in names},
-        roles={name: copies.roles[name] for name in names},
-        ball=plan.ball,
-        error=error,
-        differentiable=copies.differentiable,
-        batch=trial.batch(tuple(names)),
-    )
-
-
 def _largest(trial: Trial, ball: str) -> float:
     """The largest size of a weight: |theta| = max over tensors, as in IATN Def. 3.4."""
-    copies = trial.copies
-    sizes = [float(size(w[None], copies.roles[n].form, ball)) for n, w in copies.weights.items()]
+    roles = trial.roles
+    sizes = [float(size(w[None], roles[n].form, ball)) for n, w in trial.weights.items()]
     return max(sizes, default=0.0)
 
 
@@ -503,7 +489,7 @@ def _edge(trial: Trial, names: Sequence[str], plan: Plan) -> tuple[float | None,
     margin = 1.0 - float(torch.stack(modes).max())
     if not np.isfinite(margin):
         return None, None
-    problem = _problem(trial, names, plan, trial.largest_mode)
+    problem = trial.problem(names, plan.ball, trial.largest_mode)
     reached = np.zeros(len(plan.betas), bool)
     for seed in plan.seeds:
         sizes = random_errors(problem, plan.betas, plan.draws, seeded(seed))

@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 SHOWN = 8
 
 RATIO = Metric(
-    "gradient_over_weight", over="max", better="less", help="largest |gradient| / |weight|"
+    "gradient_over_weight",
+    over="max",
+    better="less",
+    help="largest |gradient| / |weight|",
+    meaning="A step of gradient descent changes a weight by the learning rate times this share: "
+    "the larger it is, the smaller a learning rate must be that keeps the training stable.",
 )
 
 

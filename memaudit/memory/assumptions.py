@@ -45,14 +45,14 @@ class Trial:
         self.steps = STEPS if limit is None else max(1, min(STEPS, limit // BLOCKS))
         u, v = torch.randn(2, self.steps, self.width, generator=generator, dtype=torch.float64)
         late = torch.cat([u[: self.steps // 2], v[self.steps // 2 :]])
-        self.inputs = {"silence": 0 * u, "u": u, "v": v, "mixed": 8 * u - 3 * v, "late": late}
+        self.inputs = {"zero": 0 * u, "u": u, "v": v, "mixed": 8 * u - 3 * v, "late": late}
         for k in (4, 12):
             self.inputs |= {f"u+2^-{k} v": u + 2.0**-k * v, f"2^-{k} u": 2.0**-k * u}
         self.inputs |= {f"{size} u": size * u for size in SIZES}
         self.batch = torch.stack(list(self.inputs.values()))
         self.raw = self.answer(self.batch)
-        self.silence = self.raw[0]
-        self.adjusted = dict(zip(self.inputs, self.raw - self.silence, strict=True))
+        self.zero_answer = self.raw[0]
+        self.adjusted = dict(zip(self.inputs, self.raw - self.zero_answer, strict=True))
         self.scale = largest(self.adjusted["u"])
         self.alone = largest(self.answer(self.batch[1:2])[0] - self.raw[1])
         share = self.alone / max(self.scale, 1e-300)
@@ -71,9 +71,9 @@ class Trial:
 
     @cached_property
     def shifted(self) -> torch.Tensor:
-        """Answers to u at offsets 0, 1 and 2 blocks, and to silence.
+        """Answers to u at offsets 0, 1 and 2 blocks, and to zeros.
 
-        One block of silence behind: a model that looks ahead must not see where it ends.
+        One block of zeros behind: a model that looks ahead must not see where it ends.
         """
         steps = self.steps
         padded = torch.zeros(4, BLOCKS * steps, self.width, dtype=torch.float64)
@@ -97,8 +97,8 @@ class Trial:
         """A(u) differs from zero by more than rounding."""
         if not _is_number(self.scale):
             return Assumption("responsive", None, None, None, NOT_FINITE)
-        floor = 10 * self.rounding * max(largest(self.silence), self.scale)
-        note = "the answer to noise, above the answer to silence"
+        floor = 10 * self.rounding * max(largest(self.zero_answer), self.scale)
+        note = "the answer to noise, above the answer to zeros"
         return Assumption("responsive", self.scale > floor, self.scale, floor, note)
 
     def deterministic(self) -> Assumption:
@@ -176,9 +176,9 @@ class Trial:
         if not _is_number(off) or not _is_number(self.scale):
             return Assumption(name, None, None, None, NOT_FINITE)
         # A model that ignores its input is compared with the size of its constant answer.
-        residual = off / max(self.scale, 1e-8 * largest(self.silence), 1e-300)
+        residual = off / max(self.scale, 1e-8 * largest(self.zero_answer), 1e-300)
         # A large constant answer rounds, and that rounding is none of the input's doing.
-        offset = largest(self.silence) / max(self.scale, 1e-300)
+        offset = largest(self.zero_answer) / max(self.scale, 1e-300)
         widened = self.tolerance * min(max(offset, 1.0), 1 / self.rounding)
         tolerance = max(self.tolerance, min(widened, LARGEST_TOLERANCE))
         return Assumption(name, residual <= tolerance, residual, tolerance, note)
@@ -187,7 +187,7 @@ class Trial:
         if not (_is_number(fine) and _is_number(coarse)):
             return Assumption(name, None, None, None, NOT_FINITE)
         # Rounding of the answer does not shrink with the input.
-        noise = 10 * self.rounding * max(self.scale, largest(self.silence))
+        noise = 10 * self.rounding * max(self.scale, largest(self.zero_answer))
         residual = max(fine - noise, 0.0) / coarse if coarse > 0 else 0.0
         return Assumption(name, residual <= 0.1, residual, 0.1, note)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
@@ -13,26 +13,46 @@ from memaudit.errors import clean
 from memaudit.records import Floats, Integers, Record
 from memaudit.sections import Beyond
 
-#: How |reading| / norm(x) is taken, by name.
-NORMALIZATIONS = {
-    "iatn": "|y|_inf / |x|_inf, supremum over x",
-    "stablessm": "|y|_inf / (|x|_inf + 1), supremum over x",
-    "universal": "|y|_2 at x = 1",
-    "script": "|y|_2 at one random x, not normalised",
-}
 #: A value counts as signal from ten times the measured floor on.
 SIGNAL_OVER_FLOOR = 10.0
+#: Of a linear model large and small inputs give one curve. One that saturates answers large inputs
+#: by less than this share of it.
+BOUNDED = 0.1
 #: A floor that lies more decades than this below the curve is not drawn.
 FLOOR_DECADES = 2.0
-KINDS = (
-    "memoryless",
-    "finite",
-    "exponential",
-    "polynomial",
-    "persistent",
-    "growing",
-    "undetermined",
-)
+#: The kinds of decay, and what each says.
+KINDS = {
+    "memoryless": "No trace of an earlier input is seen in the answers: nothing rises above the "
+    "floor.",
+    "finite": "The memory ends after a fixed number of lags, the support, and is zero from there "
+    "on, as in convolutions and in attention over a window.",
+    "exponential": "The memory falls by the same share at every step, like exp(-rate t).",
+    "polynomial": "The memory falls like a power of the lag, t^-exponent, more slowly than any "
+    "exponential. Many exponentials together look the same inside a window.",
+    "persistent": "The memory does not fall inside the window: it stays on a plateau, or swings "
+    "evenly.",
+    "growing": "The memory rises with the lag: an old input moves the answer more than a recent "
+    "one.",
+    "undetermined": "No kind of decay can be told: too few lags rise above the floor, or several "
+    "kinds fit the curve equally well.",
+}
+#: Other words about curves.
+TERMS = {
+    "lag": "How many steps ago an input was fed. A memory curve has one value for every lag.",
+    "window": "The lags that were looked at: from the first to the last that --horizon allows. The "
+    "column of that name has those that the verdict rests on. A verdict is about its window, and "
+    "says nothing about later lags.",
+    "floor": "The numerical noise of a curve, in its own unit: what rounding, and the difference "
+    "of two identical runs, leave where nothing is remembered. Values count as memory from ten "
+    "times the floor on; where the horizon lies below that, it is shown as ?. --dtype float64 "
+    "lowers the floor.",
+    "supremum": "A memory curve takes, at every lag, the largest value over all inputs that were "
+    "tried: directions times sizes. For linear models it is exact, for others a lower bound. "
+    "--set amplitudes=[0.5,1,2] tries inputs of the sizes that your data have.",
+    "interval": "The range in which the rate, or the exponent, of the fit lies.",
+    "conf.": "The confidence of a verdict, from 0 to 1.",
+    "decay": "How a memory curve falls: " + ", ".join(KINDS) + ". Each of them can be explained.",
+}
 
 
 class Status(StrEnum):
@@ -42,6 +62,8 @@ class Status(StrEnum):
     NOT_MEASURED = "not measured"
     BELOW_FLOOR = "no memory rises above the numerical floor"
     TOO_FEW_LAGS = "fewer than 20 lags rise above ten times the numerical floor, too few to tell"
+    HIDDEN = "noise hides the curve: two runs that should agree differ by as much"
+    CHAOTIC = "chaotic, or not deterministic: two runs that should agree drift apart, so no horizon"
     DIVERGED = "the response is not finite; the curve ends where it overflows"
     UNSETTLED = "the state had not settled before the input was switched off"
     NO_TOKENS = "the model takes no token ids"
@@ -54,7 +76,7 @@ class Status(StrEnum):
 
 #: With these the window ended before anything could be said about the horizon.
 UNREAD = (
-    *(Status.NOT_MEASURED, Status.BELOW_FLOOR, Status.TOO_FEW_LAGS),
+    *(Status.NOT_MEASURED, Status.BELOW_FLOOR, Status.TOO_FEW_LAGS, Status.HIDDEN, Status.CHAOTIC),
     *(Status.NO_TOKENS, Status.NO_TOKENIZER, Status.UNKNOWN_TEXT, Status.TOO_SHORT),
 )
 
@@ -108,6 +130,30 @@ class Decay(Record):
         return text
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class AtSize(Record):
+    """What inputs of one size say: the largest value and the horizon, as a table shows it."""
+
+    size: float
+    peak: float
+    kind: str
+    horizon: int | None
+    #: The last lag, where the horizon lies behind it.
+    beyond: int | None = None
+
+    @property
+    def cell(self) -> int | Beyond | str | None:
+        """The horizon as a table shows it."""
+        if self.beyond is not None:
+            return Beyond(self.beyond)
+        return "?" if self.horizon is None and self.kind != "memoryless" else self.horizon
+
+    @property
+    def extent(self) -> float:
+        """The horizon as a number, of one beyond the window infinity."""
+        return math.inf if self.beyond is not None else float(self.horizon or 0)
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Curve(Record):
     """One memory function: the supremum over probes at every lag, and what was concluded.
@@ -121,7 +167,12 @@ class Curve(Record):
     exponential has not halved inside the window, it is log(2) / rate. `holder` is the size of the
     probe that holds the supremum at the last lag above the floor, None when it is exact.
     `at_edge` says that the supremum kept rising at the end of the amplitude grid. `trials` names
-    what was fed where that has names, such as the words that were repeated.
+    what was fed where that has names, such as the words that were repeated. `sizes` are the same by
+    the size of the inputs.
+
+    Of the query driven `values` is a mean, which lies between `low` and `high` by a bootstrap over
+    the sequences. `fed` says what stood in them, `reach` how large its numbers were, and `share`
+    which part of the natural variation of an answer comes from inputs other than the present one.
     """
 
     query: str
@@ -142,6 +193,12 @@ class Curve(Record):
     holder: float | None = None
     prefix: int | None = None
     trials: tuple[str, ...] = ()
+    sizes: tuple[AtSize, ...] = ()
+    low: Floats = field(default_factory=lambda: np.zeros(0))
+    high: Floats = field(default_factory=lambda: np.zeros(0))
+    fed: str = ""
+    reach: float | None = None
+    share: float | None = None
 
     def __post_init__(self) -> None:
         if not len(self.lags) == len(self.values) == len(self.median):
@@ -185,6 +242,8 @@ class Curve(Record):
         """Where the horizon is."""
         if self.horizon is not None:
             return HorizonStatus.INSIDE
+        if self.status in (Status.HIDDEN, Status.CHAOTIC):
+            return HorizonStatus.HIDDEN
         if self.looked_to is None:
             return HorizonStatus.NONE
         _, values = self.memory()
@@ -194,6 +253,30 @@ class Curve(Record):
             if self.epsilon * values.max() < signal and values[-1] <= signal:
                 return HorizonStatus.HIDDEN
         return HorizonStatus.BEYOND
+
+    @property
+    def bounded_oscillation(self) -> bool:
+        """Whether a constant input started a motion whose size does not grow with the input.
+
+        What changes without end and stays bounded, oscillates: that is no memory of the input.
+        """
+        if self.query not in CONSTANT or self.decay.kind not in ("persistent", "growing"):
+            return False
+        if len(self.sizes) < 2 or self.horizon is not None:
+            return False
+        least, largest = self.sizes[0], self.sizes[-1]
+        return largest.peak <= BOUNDED * least.peak and largest.size > least.size
+
+    @property
+    def least_size(self) -> float | None:
+        """The smallest inputs that remember as long as the curve does; None where sizes are one."""
+        if len(self.sizes) < 2:
+            return None
+        reach = (
+            math.inf if self.horizon_status is HorizonStatus.BEYOND else float(self.horizon or 0)
+        )
+        held = [at.size for at in self.sizes if at.extent >= 0.9 * reach]
+        return min(held, default=self.holder)
 
     @property
     def looked_to(self) -> int | None:
@@ -318,7 +401,7 @@ ENDING_IN_ZEROS = ("impulse", "reversed")
 CONSTANT = ("heaviside", "repeat")
 
 
-def shut_by_silence(curves: Mapping[str, Curve], *, baseline: object = "zero") -> list[str]:
+def blind_to_zeros(curves: Mapping[str, Curve], *, baseline: object = "zero") -> list[str]:
     """The queries that end in zeros, where all of them see nothing and another one does."""
     fed = [query for query in curves if query in ENDING_IN_ZEROS]
     blind = _blind(curves, ENDING_IN_ZEROS)
@@ -332,7 +415,7 @@ def blind_to_constants(curves: Mapping[str, Curve]) -> list[str]:
 
 def informative(curves: Mapping[str, Curve], *, baseline: object = "zero") -> dict[str, Curve]:
     """The curves without those that see nothing only because of what their query feeds."""
-    blind = {*shut_by_silence(curves, baseline=baseline), *blind_to_constants(curves)}
+    blind = {*blind_to_zeros(curves, baseline=baseline), *blind_to_constants(curves)}
     return {query: curve for query, curve in curves.items() if query not in blind}
 
 

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 from memaudit import registry
 from memaudit.errors import MemauditError
-from memaudit.interfaces import NO_TOOLS, AbstractProbe, AbstractQuery, AbstractTokenQuery, Tools
+from memaudit.interfaces import NO_TOOLS, AbstractProbe, AbstractQuery, AbstractTrialQuery, Tools
 from memaudit.memory.result import Assumption, AssumptionsResult, MemoryResult
+from memaudit.registry import DEFAULT_QUERIES
 
 if TYPE_CHECKING:
     from memaudit.interfaces import AbstractSubject, Setting
 
-    AnyQuery = AbstractQuery | AbstractTokenQuery
-
-DEFAULT_QUERIES = ("heaviside", "impulse", "reversed")
+    AnyQuery = AbstractQuery | AbstractTrialQuery
 
 
 @dataclass(frozen=True, slots=True)

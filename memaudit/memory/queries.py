@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from memaudit.errors import ArgumentError, clean
-from memaudit.interfaces import AbstractQuery, AbstractTokenQuery, TokenReadings
+from memaudit.interfaces import AbstractQuery, AbstractTokenQuery, TrialReadings
 from memaudit.memory.curve import Status
 
 if TYPE_CHECKING:
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import torch
 
     from memaudit.interfaces import AbstractSubject, Circumstances, Setting
+
+#: Models with more parameters are fed little, unless the level is thorough.
+LARGE_MODEL = 2**19
 
 # On vectors
 
@@ -111,12 +114,6 @@ class ReversedInput(AbstractQuery):
 WORDS = {"quick": 3, "standard": 8, "thorough": 16}
 #: Words of one length go into one pass, up to so many tokens.
 PASS_TOKENS = 1 << 15
-#: Passages of the text, and other tokens tried in each, by level.
-TRIALS = {"quick": (2, 1), "standard": (6, 2), "thorough": (16, 4)}
-#: Tokens that stand before the one that is changed, so that it is read in a sentence.
-LEAD = 8
-#: A text of which more than this share is unknown to the tokenizer is none that it can read.
-MOST_UNKNOWN = 0.5
 #: Below this many lags there is no curve to speak of.
 FEWEST_LAGS = 4
 
@@ -140,16 +137,16 @@ class Repeat(AbstractTokenQuery):
         setting: Setting,
         known: Circumstances,
         tick: Callable[[int, int], None],
-    ) -> TokenReadings:
+    ) -> TrialReadings:
         if subject.vocabulary is None:
-            return _nothing(Status.NO_TOKENS)
+            return nothing(Status.NO_TOKENS)
         words = _chosen_words(subject, setting, known.text)
         if words is None:
-            return _nothing(Status.NO_TOKENIZER)
+            return nothing(Status.NO_TOKENIZER)
         trial = _Repetition(subject, words, one_pass=known.causal and not subject.pooled)
         lags = trial.lags(setting.horizon)
         if not len(lags):
-            return _nothing(Status.TOO_SHORT)
+            return nothing(Status.TOO_SHORT)
         return trial.readings(lags, known.rounding, tick)
 
 
@@ -208,7 +205,7 @@ class _Repetition:
         most = horizon
         if self.subject.longest is not None:
             longest_word = max(len(word) for word in self.words)
-            room = self.subject.longest - _frame_of(self.subject)[0]
+            room = self.subject.longest - frame_of(self.subject)[0]
             most = min(horizon, room // longest_word)
         if most < 2:
             return torch.zeros(0, dtype=torch.long)
@@ -217,7 +214,7 @@ class _Repetition:
 
     def readings(
         self, lags: torch.Tensor, rounding: float, tick: Callable[[int, int], None]
-    ) -> TokenReadings:
+    ) -> TrialReadings:
         """The differences at every lag, one row a word; rows are in the order of their length."""
         import torch
 
@@ -240,7 +237,7 @@ class _Repetition:
             floors.append(noise + rounding * scores[:-1].abs().flatten(1).amax(1))
         tick(len(groups), len(groups))
         joined, floor = torch.cat(values), torch.cat(floors)
-        return TokenReadings(lags, joined, floor, noise, Status.OK, tuple(names))
+        return TrialReadings(lags, joined, floor, noise, Status.OK, tuple(names))
 
     def _groups(self, repeats: int) -> list[list[torch.Tensor]]:
         """Words of one length together, few enough for one pass."""
@@ -257,7 +254,7 @@ class _Repetition:
         """s(n) in float64 for every word (rows) and every n, (B,n,M)."""
         import torch
 
-        length, (_, before) = units.shape[1], _frame_of(self.subject)
+        length, (_, before) = units.shape[1], frame_of(self.subject)
         if self.one_pass:
             sequences = self._framed(units.repeat(1, int(repeats[-1])))
             answers = self.subject.respond(sequences)
@@ -273,129 +270,15 @@ class _Repetition:
         return self.subject.framed(tokens).to(self.subject.device)
 
 
-@dataclass(frozen=True, slots=True)
-class Context(AbstractTokenQuery):
-    """How far does one changed token of a real text reach?
-
-    Replaces an early token by another one of the same text and reads |y'(t) - y(t)| at the t-th
-    token after it, averaged over passages and replacements.
-    """
-
-    name = "context"
-    summary = "one early token of a real text changed; change of the later answers"
-    joined = "mean"
-
-    def read(
-        self,
-        subject: AbstractSubject,
-        setting: Setting,
-        known: Circumstances,
-        tick: Callable[[int, int], None],
-    ) -> TokenReadings:
-        if subject.vocabulary is None:
-            return _nothing(Status.NO_TOKENS)
-        tokens = subject.tokens_of(known.text)
-        if tokens is None or not len(tokens):
-            return _nothing(Status.NO_TOKENIZER)
-        if (
-            subject.unknown is not None
-            and (tokens == subject.unknown).float().mean() > MOST_UNKNOWN
-        ):
-            return _nothing(Status.UNKNOWN_TEXT)
-        passages = _passages_of(subject, setting, tokens)
-        if passages is None:
-            return _nothing(Status.TOO_SHORT)
-        return _compared(
-            subject, passages, _changed_passages(setting, passages, tokens), known, tick
-        )
-
-
-def _passages_of(
-    subject: AbstractSubject, setting: Setting, tokens: torch.Tensor
-) -> torch.Tensor | None:
-    """Passages (K,L) at even distances in the text; None when it, or the model, is too short."""
-    import torch
-
-    if len(tokens.unique()) < 2:  # there is nothing that a token could be replaced by
-        return None
-    most = len(tokens)
-    if subject.longest is not None:
-        most = min(most, subject.longest - _frame_of(subject)[0])
-    length = min(most, LEAD + setting.horizon)
-    if length < LEAD + FEWEST_LAGS:
-        return None
-    count = min(TRIALS[setting.level][0], len(tokens) - length + 1)
-    starts = torch.linspace(0, len(tokens) - length, count).long().unique()
-    return torch.stack([tokens[start : start + length] for start in starts.tolist()])
-
-
-def _changed_passages(
-    setting: Setting, passages: torch.Tensor, tokens: torch.Tensor
-) -> torch.Tensor:
-    """Every passage with other tokens in the place behind the lead, (R,K,L)."""
-    import torch
-
-    from memaudit.numerics.signals import seeded
-
-    generator, vocabulary = seeded(setting.seed), tokens.unique()
-    changed = passages.repeat(TRIALS[setting.level][1], 1, 1)
-    for trial in changed:
-        for row in trial:
-            others = vocabulary[vocabulary != row[LEAD]]
-            row[LEAD] = others[torch.randint(len(others), (1,), generator=generator)]
-    return changed
-
-
-def _compared(
-    subject: AbstractSubject,
-    passages: torch.Tensor,
-    changed: torch.Tensor,
-    known: Circumstances,
-    tick: Callable[[int, int], None],
-) -> TokenReadings:
-    """The size of the difference at every lag, one row for every changed passage."""
-    import torch
-
-    from memaudit.numerics.signals import lag_grid
-
-    reach = passages.shape[1] - LEAD
-    lags = lag_grid(reach) if subject.pooled else torch.arange(reach)
-    values, floors, noise = [], [], 0.0
-    for k in range(len(passages)):
-        tick(k, len(passages))
-        # The passage twice: identical runs that differ show the machine's own noise.
-        rows = torch.stack([passages[k], passages[k], *changed[:, k]])
-        answers = _answers(subject, rows, lags)
-        noise = max(noise, float((answers[1] - answers[0]).abs().amax()))
-        values.append((answers[2:] - answers[0]).abs().amax(-1))
-        floors.append(noise + known.rounding * answers.abs().flatten(1).amax(1)[2:])
-    tick(len(passages), len(passages))
-    return TokenReadings(lags, torch.cat(values), torch.cat(floors), noise, Status.OK)
-
-
-def _answers(subject: AbstractSubject, rows: torch.Tensor, lags: torch.Tensor) -> torch.Tensor:
-    """Answers (B,n,M) in float64 at the lags behind the changed token."""
-    import torch
-
-    if not subject.pooled:
-        answers = subject.respond(subject.framed(rows).to(subject.device))
-        return answers[:, _frame_of(subject)[1] + LEAD + lags].double().cpu()
-    found = []
-    for lag in lags.tolist():
-        framed = subject.framed(rows[:, : LEAD + lag + 1])
-        found.append(subject.respond(framed.to(subject.device)).double().cpu())
-    return torch.stack(found, dim=1)
-
-
-def _nothing(status: Status) -> TokenReadings:
+def nothing(status: Status) -> TrialReadings:
     """No readings, and why."""
     import torch
 
     empty = torch.zeros(0, dtype=torch.float64)
-    return TokenReadings(empty.long(), empty[None, :0], empty, 0.0, status)
+    return TrialReadings(empty.long(), empty[None, :0], empty, 0.0, status)
 
 
-def _frame_of(subject: AbstractSubject) -> tuple[int, int]:
+def frame_of(subject: AbstractSubject) -> tuple[int, int]:
     """How many tokens the tokenizer puts around a text, and how many of them in front.
 
     Two texts of one token each differ, inside the same frame, at the place of the text.

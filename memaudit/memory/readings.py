@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from memaudit.memory.curve import SIGNAL_OVER_FLOOR, Curve, Decay, Status
+from memaudit.memory.curve import SIGNAL_OVER_FLOOR, AtSize, Curve, Decay, HorizonStatus, Status
 from memaudit.memory.verdict import LOUDER, judged, noise_floor
 
 if TYPE_CHECKING:
-    from memaudit.interfaces import AbstractQuery, AbstractTokenQuery, Setting, TokenReadings
+    from collections.abc import Callable
+
+    from memaudit.interfaces import AbstractQuery, AbstractTrialQuery, Setting, TrialReadings
 
 #: Probes within this factor of the supremum count as attaining it; the one of least floor counts.
 TIE = 1 - 1e-6
@@ -25,6 +28,8 @@ EDGE_EXCESS = 1.05
 LINEAR_ROUNDINGS, LINEAR_SHARE = 100.0, 1e-3
 #: With coarser numbers than this, superposition proves nothing.
 COARSEST_LINEAR = 1e-5
+#: Resamples of a bootstrap, and how many trials in a row are drawn together.
+RESAMPLES, BLOCK = 500, 6
 #: Basis readings are kept for the linear supremum up to this many numbers (256 MB).
 MOST_BASIS_NUMBERS = 2**25
 
@@ -142,7 +147,10 @@ class Readings:
     amplitudes: list[torch.Tensor] = field(default_factory=list)
     basis: list[torch.Tensor] = field(default_factory=list)
     drift: float = 0.0
+    sizes: list[torch.Tensor] = field(default_factory=list)
     noise: float = 0.0
+    #: The largest noise as a share of the answers it was found in.
+    noise_share: float = 0.0
     linear: bool = True
     refuted: bool = False
     hidden: dict[str, Readings] = field(default_factory=dict)
@@ -154,17 +162,20 @@ class Readings:
         readings: torch.Tensor,
         *,
         largest: torch.Tensor,
-        noise: float,
+        noise: torch.Tensor,
         drift: torch.Tensor | None,
     ) -> None:
-        """Take in a chunk: readings (P,n,M), largest |answer|, last step before lag 0."""
+        """Take in a chunk: readings (P,n,M), largest |answer|, noise, last step before lag 0."""
         norm = normalizer(x, self.normalization)
         self.values.append((magnitude(readings, self.normalization) / norm[:, None]).cpu())
         size = noise + self.rounding * largest
         size = size * rounded_outputs(readings.shape[-1], self.normalization)
         self.floors.append((size / norm).cpu())
         self.amplitudes.append(amplitude.cpu())
+        self.sizes.append(x.abs().amax(-1).cpu())
         self.noise = max(self.noise, float((noise / norm).amax()))
+        shares = torch.where(largest > 0, noise / largest, torch.zeros_like(noise))
+        self.noise_share = max(self.noise_share, float(shares.amax()))
         if drift is not None:
             self.drift = max(self.drift, float(torch.nan_to_num(drift / norm).amax()))
         self._superpose(x, readings, largest)
@@ -253,11 +264,37 @@ class Readings:
             exact=exact,
             at_edge=not exact and at_edge(values[:, :end], amplitudes, floors),
             noise=self.noise,
-            holder=None if top.holder is None else float(amplitudes[top.holder]),
+            holder=None if top.holder is None else float(torch.cat(self.sizes)[top.holder]),
             prefix=self.query.prefix(setting.horizon) or None,
         )
-        first = self.query.first_lag
-        return judged(curve, first=first, floor=top.floor, rounding=self.rounding)
+        judge = partial(
+            judged, first=self.query.first_lag, rounding=self.rounding, noise=self.noise_share
+        )
+        sizes = () if exact or not end else self._by_size(curve, judge, values[:, :end], floors)
+        return replace(judge(curve, floor=top.floor), sizes=sizes)
+
+    def _by_size(
+        self,
+        curve: Curve,
+        judge: Callable[..., Curve],
+        values: torch.Tensor,
+        floors: torch.Tensor,
+    ) -> tuple[AtSize, ...]:
+        """The verdict at every size of the inputs, the natural ones together."""
+        sizes, amplitudes = torch.cat(self.sizes), torch.cat(self.amplitudes)
+        natural = (sizes - amplitudes).abs() > 1e-6 * amplitudes
+        groups = [~natural & (amplitudes == size) for size in amplitudes.unique()]
+        found = []
+        for rows in (group for group in (*groups, natural) if bool(group.any())):
+            top = supremum(values[rows], floors[rows])
+            floor = self._floor(top, values[rows], amplitudes[rows])
+            own = replace(curve, values=top.values.numpy(), floor=floor)
+            own = judge(own, floor=top.floor)
+            beyond = own.last_lag if own.horizon_status is HorizonStatus.BEYOND else None
+            size = float(sizes[rows].median())
+            peak = float(own.memory()[1].max(initial=0.0))
+            found.append(AtSize(size, peak, own.decay.kind, own.horizon, beyond))
+        return tuple(sorted(found, key=lambda at: at.size))
 
     def _floor(self, top: Supremum, values: torch.Tensor, amplitudes: torch.Tensor) -> float:
         """The floor of the curve, with what probes larger than its holder read."""
@@ -277,15 +314,16 @@ class Readings:
         return end > 0 and swept and self.linear and worst_output and formed
 
 
-# Queries on tokens
+# Queries that read for themselves
 
 
-def token_curve(
-    query: AbstractTokenQuery, readings: TokenReadings, setting: Setting, rounding: float
+def trial_curve(
+    query: AbstractTrialQuery, readings: TrialReadings, setting: Setting, rounding: float
 ) -> Curve:
     """The trials joined as the query says, and the verdict on the curve.
 
     A mean of positive readings decays like the slowest of them; its floor is the mean floor.
+    Readings with scales are divided by the mean of these, and get an interval.
     """
     values = readings.values.double().cpu().numpy()
     lags = readings.lags.cpu().numpy()
@@ -297,12 +335,19 @@ def token_curve(
     floors = readings.floors.double().cpu().numpy()
     joined = values.max(0) if query.joined == "supremum" else values.mean(0)
     floor = float(floors.max() if query.joined == "supremum" else floors.mean())
+    scale, low, high = 1.0, joined[:0], joined[:0]
+    if not end:
+        floor = 0.0
+    elif readings.scales is not None:
+        scales = readings.scales.double().cpu().numpy()
+        scale, (low, high) = float(scales.mean()), _bootstrap(values, scales, setting.seed)
+        joined, floor = joined / scale, floor / scale
     curve = Curve(
         query=query.name,
         normalization="none",  # tokens have no size to divide by
         lags=lags,
         values=joined,
-        median=np.median(values, axis=0) if end else joined,
+        median=np.median(values, axis=0) / scale if end else joined,
         floor=floor,
         status=readings.status if end == finite.size else Status.DIVERGED,
         decay=Decay("undetermined"),
@@ -312,10 +357,33 @@ def token_curve(
         probes=len(values),
         exact=False,
         at_edge=False,
-        noise=readings.noise,
+        noise=readings.noise / scale,
         trials=readings.names,
+        low=low,
+        high=high,
+        fed=readings.fed,
+        reach=readings.reach,
+        share=readings.share,
     )
-    return judged(curve, first=query.first_lag, floor=floor, rounding=rounding)
+    answers = (floor - curve.noise) / rounding  # the floor is noise and the rounding of answers
+    noise = curve.noise / answers if answers > 0 else 0.0
+    return judged(curve, first=query.first_lag, floor=floor, rounding=rounding, noise=noise)
+
+
+def _bootstrap(values: np.ndarray, scales: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The interval of mean(values) / mean(scales) over resampled trials (K,n) and (K,).
+
+    Trials that follow each other share a sequence, so they are drawn in blocks.
+    """
+    count = len(values)
+    block = max(1, min(BLOCK, count // 4))
+    starts = np.random.default_rng(seed).integers(count, size=(RESAMPLES, -(-count // block)))
+    picked = (starts[..., None] + np.arange(block)).reshape(RESAMPLES, -1) % count
+    weights = np.stack([np.bincount(row, minlength=count) for row in picked]).astype(float)
+    total = weights @ scales
+    means = (weights @ values)[total > 0] / total[total > 0, None]
+    low, high = np.quantile(means, [0.025, 0.975], axis=0)
+    return low, high
 
 
 def unmeasured(query: str, setting: Setting, status: Status = Status.TOO_SHORT) -> Curve:

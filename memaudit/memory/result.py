@@ -11,6 +11,8 @@ import numpy as np
 
 from memaudit.errors import clean
 from memaudit.memory.curve import (
+    KINDS,
+    TERMS,
     UNREAD,
     Curve,
     Decay,
@@ -20,11 +22,11 @@ from memaudit.memory.curve import (
     longest_curves,
     longest_layers,
 )
-from memaudit.memory.rules import OF_ASSUMPTIONS, OF_CURVES
+from memaudit.memory.rules import NOT_POSSIBLE, OF_ASSUMPTIONS, OF_CURVES, wider_window
 from memaudit.records import Record
 from memaudit.report import Metric, Result
 from memaudit.rules import Rule
-from memaudit.sections import Axis, Cell, Column, Figure, Line, Mark, Points, Section, Table
+from memaudit.sections import Axis, Band, Cell, Column, Figure, Line, Mark, Points, Section, Table
 
 __all__ = [
     "Assumption",
@@ -36,6 +38,16 @@ __all__ = [
     "Status",
 ]
 
+#: The query that the headline and the numbers of the model come from, where it was asked.
+IN_USE = "driven"
+#: Memory at worst this many times longer than in use asks for a reason.
+FAR_APART = 10
+#: What a query feeds that a model in use does not get.
+FED = {
+    "heaviside": "a constant input holds the state",
+    "impulse": "silence leaves the state as it is",
+    "reversed": "silence leaves the state as it is",
+}
 #: Names of trials, such as repeated words, that are listed.
 MOST_TRIALS = 8
 
@@ -61,6 +73,20 @@ class Assumption(Record):
 
 
 HOLDS = Metric("assumptions/*", over="min", help="1 where an assumption holds, 0 where not")
+#: What every assumption says; H(u) is the answer to u, and A(u) = H(u) - H(0).
+MEANINGS = {
+    "responsive": "The answer depends on the input at all.",
+    "deterministic": "Two calls with the same input give the same answer.",
+    "rows-independent": "A sequence gets the same answer alone and in a batch with others.",
+    "linear": "Answers add up, A(8u - 3v) = 8 A(u) - 3 A(v). Then the supremum is exact.",
+    "continuous": "A small change of the input makes a small change of the answer.",
+    "bounded": "The answer does not grow faster than the input.",
+    "time-homogeneous": "The same input gives the same answer whenever it comes.",
+    "causal": "What is fed later does not change an earlier answer.",
+    "regular": "Inputs that vanish make answers that vanish.",
+    "residual": "By how much an assumption is missed, as a share of the answers; it holds where "
+    "that is at most the tolerance.",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,6 +94,7 @@ class AssumptionsResult(Result):
     """Which assumptions of the theory the model, or every part of a host, meets."""
 
     declared: ClassVar[tuple[Metric, ...]] = (HOLDS,)
+    terms: ClassVar[Mapping[str, str]] = MEANINGS
     rules: ClassVar[tuple[Rule, ...]] = OF_ASSUMPTIONS
     attribute: ClassVar[str] = "items"
     absent: ClassVar[tuple[Assumption, ...]] = ()
@@ -143,33 +170,62 @@ HORIZON = Metric(
     better="more",
     within="horizon",
     whole=True,
-    help="lags until memory is gone, the fewest of the queries that can tell",
+    help="lags until memory is gone: in use (driven), else the fewest of the queries",
+    meaning="The lag from which the memory curve stays below epsilon (0.001 unless --set epsilon= "
+    "is given) of its largest value: inputs older than that hardly change the answer. > N says "
+    "that the memory outlasts the N lags that were measured; --horizon looks further. ? says that "
+    "the floor hides it.",
 )
 HALF_LIFE = Metric(
-    "half_life", better="more", within="horizon", help="lags until memory has halved, the fewest"
+    "half_life",
+    better="more",
+    within="horizon",
+    help="lags until memory has halved, the fewest",
+    meaning="Counted from the largest value of the memory curve. It tells of the bulk of the "
+    "memory, the horizon of its last traces.",
 )
 #: What the model has one of: that of the query under which it remembers least.
 OF_MODEL = {
     "horizon": replace(HORIZON, over="min"),
-    "horizon_beyond": Metric("horizon_beyond", help="the last lag, where the horizon lies behind"),
+    "horizon_beyond": Metric(
+        "horizon_beyond",
+        help="the last lag, where the horizon lies behind",
+        meaning="It is there where `horizon` is not: the memory outlasts the window.",
+    ),
     "half_life": replace(HALF_LIFE, over="min"),
     "rate": Metric(
-        "rate", over="max", better="less", signed=True, help="beta of exp(-beta t), the largest"
+        "rate",
+        over="max",
+        better="less",
+        signed=True,
+        help="beta of exp(-beta t), the largest",
+        meaning="With every step the memory falls by that share, roughly: it halves in 0.69 / rate "
+        "steps. Only curves of the kinds exponential and growing have one; a negative rate is "
+        "growth.",
     ),
     "exponent": Metric(
-        "exponent", over="max", better="less", signed=True, help="alpha of t^-alpha, the largest"
+        "exponent",
+        over="max",
+        better="less",
+        signed=True,
+        help="alpha of t^-alpha, the largest",
+        meaning="Ten times the lag leaves 10^-alpha of the memory. Only curves of the kind "
+        "polynomial have one.",
     ),
     "support": Metric(
         "support",
         over="min",
         better="more",
         help="lags after which a finite memory is over, the fewest",
+        meaning="Only curves of the kind finite have one; behind it the memory is zero.",
     ),
     "confidence": Metric(
         "confidence",
         over="min",
         better="more",
         help="of the verdicts about decay, 0 to 1, the least",
+        meaning="How clearly the kind of decay stands out among the others. Below about one half, "
+        "take the kind as a guess; horizon and half-life do not depend on it.",
     ),
 }
 #: The same of every query, and of every layer under it, in the order of their importance.
@@ -193,6 +249,7 @@ class MemoryResult(Result):
     """
 
     declared: ClassVar[tuple[Metric, ...]] = (*OF_MODEL.values(), *OF_QUERY.values())
+    terms: ClassVar[Mapping[str, str]] = {**KINDS, **TERMS}
     rules: ClassVar[tuple[Rule, ...]] = OF_CURVES
     attribute: ClassVar[str] = "curves"
     absent: ClassVar[dict[str, Curve]] = {}
@@ -203,12 +260,15 @@ class MemoryResult(Result):
     baseline: str = "zero"
     whole: bool = True
     facts: Facts | None = None
+    #: Steps of all sequences that were fed, by the queries that share their passes.
+    fed: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def joined(cls, parts: Mapping[str, Self]) -> Self:
         layers = {part: own.curves for part, own in parts.items()}
         first = next(iter(parts.values()))
-        return replace(first, curves=longest_curves(layers), layers=layers, whole=False)
+        fed = {name: sum(own.fed.get(name, 0) for own in parts.values()) for name in first.fed}
+        return replace(first, curves=longest_curves(layers), layers=layers, whole=False, fed=fed)
 
     def measured(self) -> list[str]:
         """The queries that have an answer."""
@@ -233,14 +293,16 @@ class MemoryResult(Result):
                     yield OF_QUERY[name].at(value, query, layer=layer, beyond=beyond)
 
     def _of_model(self) -> Iterator[Metric]:
-        """The numbers of the model: of every kind the one of the shortest memory.
+        """The numbers of the model: those in use, else of every kind that of the shortest memory.
 
         A query that sees nothing only because of what it feeds (MA114, MA115) does not count. Of
         two with the same number the one without a caveat is named.
         """
-        counting = self._counting()
+        used = self._used()
+        counting = self._counting() if used is None else {IN_USE: used}
         numbers = {query: curve.numbers() for query, curve in counting.items()}
         lost = tuple(query for query in self.requested if query not in self.curves)
+        lost = () if IN_USE in counting else lost
         for name, metric in OF_MODEL.items():
             found = {q: n[name] for q, n in numbers.items() if n[name][0] is not None}
             if not found or name == "horizon_beyond":
@@ -311,19 +373,78 @@ class MemoryResult(Result):
                 for query, curve in self.curves.items()
             ),
             headline=self._headline(),
+            under=self._at_worst(),
             text=(
-                "How much of an input is still in the answers so many steps later: the largest "
-                "response over all probes. Straight on linear lags is exponential, straight on "
+                "How much of an input is still in the answers so many steps later: in use (driven) "
+                "as a share of their natural variation, else the largest response over all probes. "
+                "Straight on linear lags is exponential, straight on "
                 "logarithmic lags is a power law.",
                 *notes,
             ),
-            tables=(self._table(),),
+            tables=(self._table(), *self._sizes_table()),
             figures=(_memory_figure("Memory by lag", drawn, details=True),) if drawn else (),
         )
         if self.layers and (self.whole or len(self.layers) > 1):
             yield self._layers_section()
 
     def _headline(self) -> str:
+        """How long the model remembers in use; where that was not asked, by the other queries."""
+        used = self._used()
+        if used is None:
+            return self._shortest()
+        fed = clean(used.fed)
+        if used.decay.kind == "memoryless":
+            return f"In use an earlier input leaves no trace in the answers ({fed})."
+        if used.horizon_status is HorizonStatus.BEYOND:
+            further = f"; {wider_window([used])} looks further" if self._may_look_further else ""
+            return f"In use it remembers {used.remembered_text} ({fed}){further}."
+        if used.horizon is None:
+            why = used.status if used.status is not Status.OK else used.horizon_status
+            return f"In use it is not known how long it remembers ({fed}): {why.value}."
+        half = "" if used.half_life is None else f"; half gone after {used.half_life:.2g}"
+        return f"In use it remembers {used.remembered_text} ({fed}{half})."
+
+    @property
+    def _may_look_further(self) -> bool:
+        return all(curve.status is not Status.DIVERGED for curve in self.curves.values())
+
+    def _used(self) -> Curve | None:
+        """The curve in use, where it could be asked for."""
+        used = self.curves.get(IN_USE)
+        return None if used is None or used.status in NOT_POSSIBLE else used
+
+    def _at_worst(self) -> str:
+        """The longest memory of the queries that take a supremum, where it is longer than in use.
+
+        As in: At worst: more than 511 steps (heaviside at |x| >= 8; its own inputs reach 0.25).
+        """
+        used = self._used()
+        curves = {q: c for q, c in self._counting().items() if c.normalization != "none"}
+        known = {q: c for q, c in curves.items() if c.remembers and c.remembered_text}
+        known = {q: c for q, c in known.items() if not c.bounded_oscillation}
+        query = max(known, key=lambda name: known[name].extent, default="")
+        if used is None or not query or used.looked_to is None or used.horizon is None:
+            return ""
+        worst = known[query]
+        if worst.horizon is not None and worst.horizon <= used.horizon:
+            return ""
+        least = worst.least_size
+        where = f"{clean(query)} at {_sizes_text(worst, least)}" if least else clean(query)
+        reach = "" if used.reach is None else f"; its own inputs reach {used.reach:.3g}"
+        text = f"At worst: {worst.remembered_text} ({where}{reach})."
+        most = worst.horizon if worst.horizon is not None else worst.last_lag
+        if used.horizon and most > FAR_APART * used.horizon:
+            times = (
+                f"{'more than ' if worst.horizon is None else ''}{most / used.horizon:.0f} times"
+            )
+            if least and used.reach is not None and least > used.reach:
+                why = "inputs larger than its own hold the state longer"
+            else:
+                why = f"{FED[query]} where its own inputs write over it" if query in FED else ""
+            text += f" That is {times} longer" + (f": {why}." if why else ".")
+        return text
+
+    def _shortest(self) -> str:
         """How long the model remembers, by the horizon that metrics and gates have, too."""
         known = {q: c for q, c in self._counting().items() if c.status not in UNREAD}
         if not known:
@@ -351,6 +472,11 @@ class MemoryResult(Result):
                 yield f"{name}: {curve.status.value}"
             if curve.horizon_status is HorizonStatus.HIDDEN:
                 yield f"{name}: {HorizonStatus.HIDDEN.value}"
+            if curve.share is not None and curve.remembers:
+                yield (
+                    f"{name}: {curve.share:.2%} of the natural variation of an answer comes from "
+                    "inputs other than the present one"
+                )
             if curve.trials:
                 rest = len(curve.trials) - MOST_TRIALS
                 fed = ", ".join(clean(trial, limit=40) for trial in curve.trials[:MOST_TRIALS])
@@ -389,6 +515,32 @@ class MemoryResult(Result):
             for query, curve in self.curves.items()
         ]
         return _used(columns, rows)
+
+    def _sizes_table(self) -> Iterator[Table]:
+        """The horizon of every query that a supremum is taken in, by the size of the inputs."""
+        curves = {clean(query): curve for query, curve in self.curves.items() if curve.sizes}
+        sizes = sorted({at.size for curve in curves.values() for at in curve.sizes})
+        if len(sizes) < 2:
+            return
+        used = self.curves.get(IN_USE)
+        reach = None if used is None else used.reach
+        columns = (
+            Column("|x|", key=True, help="the largest number of an input"),
+            Column("", help="whether its own inputs are as large"),
+            *(Column(query, better="more", help="horizon") for query in curves),
+        )
+        rows = [
+            (
+                size,
+                "" if reach is None or size > reach else "in use",
+                *(
+                    next((at.cell for at in curve.sizes if at.size == size), None)
+                    for curve in curves.values()
+                ),
+            )
+            for size in sizes
+        ]
+        yield Table(columns, tuple(rows), title="Horizon by the size of the input")
 
     def _layers_section(self) -> Section:
         queries = list(dict.fromkeys(q for curves in self.layers.values() for q in curves))
@@ -474,13 +626,15 @@ class MemoryResult(Result):
 
 def _memory_figure(title: str, curves: Mapping[str, Curve], *, details: bool) -> Figure:
     """Curves by lag; with `details` medians, fits over their windows, horizons and floors."""
-    series: list[Line] = []
+    series: list[Line | Band] = []
     marks: list[Mark] = []
     for name, curve in curves.items():
         label = clean(name)
         series.append(Line(label, curve.lags, curve.values))
         if not details:
             continue
+        if len(curve.low):
+            series.append(Band(f"{label}, 95 %", curve.lags, curve.low, curve.high, shown=False))
         if not curve.exact and curve.probes > 1:
             series.append(Line(f"{label}, median", curve.lags, curve.median, shown=False))
         lags, heights = curve.fit()
@@ -500,6 +654,13 @@ def _memory_figure(title: str, curves: Mapping[str, Curve], *, details: bool) ->
         series=tuple(series),
         marks=tuple(marks),
     )
+
+
+def _sizes_text(curve: Curve, least: float) -> str:
+    """Which sizes hold the horizon of a curve: the least of them, and whether larger ones do."""
+    held = [at for at in curve.sizes if at.size >= least]
+    held = [at for at in held if at.extent >= max(at.extent for at in held)]
+    return f"|x| {'>= ' if len(held) > 1 else '= '}{least:.3g}"
 
 
 def _interval(decay: Decay) -> str | None:

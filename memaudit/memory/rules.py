@@ -15,8 +15,8 @@ from memaudit.memory.curve import (
     Curve,
     Status,
     blind_to_constants,
+    blind_to_zeros,
 )
-from memaudit.memory.curve import shut_by_silence as silenced
 from memaudit.registry import DEFAULT_QUERIES
 from memaudit.report import Finding
 from memaudit.rules import rule
@@ -31,12 +31,14 @@ TRUSTED_WINDOWS = 16
 LONGEST_ADVISED = 2**17
 #: Rates within this factor are one rate, measured through different nonlinear regimes.
 RATE_FACTOR = 1.5
-#: Queries about tokens, whose curves are not comparable with those about vectors.
-IN_TOKENS = ("repeat", "context")
+#: Queries whose curves are not comparable with those of the suprema over vectors.
+IN_TOKENS = ("driven", "repeat", "context")
 #: Roundings (in units of the largest value) beyond which the floor is not rounding alone.
 MANY_ROUNDINGS = 1e6
 #: Distance from 1 to the next number.
 EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+#: A state path that makes less than this share of the answers is hardly used.
+UNUSED = 0.01
 #: A horizon below this share of the context falls far short of it.
 FAR_SHORT = 0.25
 #: Statuses of a query that could not be put to the model at all.
@@ -135,7 +137,7 @@ def _one_and_another(group: tuple[str, ...]) -> Callable[[Collection[str]], str]
 
 def _two_on_vectors(measured: Collection[str]) -> str:
     vectors = [query for query in _queries(measured) if query not in IN_TOKENS]
-    others = [query for query in DEFAULT_QUERIES if query not in vectors]
+    others = [q for q in DEFAULT_QUERIES if q not in (*vectors, *IN_TOKENS)]
     return others[0] if len(vectors) < 2 else ""
 
 
@@ -171,8 +173,8 @@ def window_cut(report: Report) -> Iterable[Finding]:
         )
 
 
-@rule("MA006", "not-asked", "warning")
-def not_asked(report: Report) -> Iterable[Finding]:
+@rule("MA006", "query-not-measured", "warning")
+def query_not_measured(report: Report) -> Iterable[Finding]:
     """A query that was asked for could not be put to this model, and its curve is empty.
 
     The model takes no tokens, has no tokenizer, does not know the text, or takes too few steps. An
@@ -180,7 +182,7 @@ def not_asked(report: Report) -> Iterable[Finding]:
     tokenizer knows with --text FILE, or ask in embedding space with --query impulse.
     """
     for where, curves in _matching(report, lambda curve: curve.status in NOT_POSSIBLE):
-        yield not_asked.finding(
+        yield query_not_measured.finding(
             f"not measured ({_each(curves, lambda curve: curve.status.value)})",
             "give another --text, or ask in embedding space: --query impulse",
             where=where,
@@ -234,7 +236,12 @@ def growing_memory(report: Report) -> Iterable[Finding]:
             text += f", from {curve.values[0]:.2g} to {curve.values[-1]:.2g}"
         return text
 
-    for where, curves in _matching(report, lambda curve: curve.decay.kind == "growing"):
+    def grows(curve: Curve) -> bool:
+        # Of a mean over a sequence the early inputs make more than the late ones: no instability.
+        mean = curve.query in ("driven", "context")
+        return curve.decay.kind == "growing" and not mean and not curve.bounded_oscillation
+
+    for where, curves in _matching(report, grows):
         yield growing_memory.finding(
             f"the memory grows with the lag ({_each(curves, growth)})",
             "constrain the recurrent weights; do not run longer sequences before that",
@@ -242,7 +249,7 @@ def growing_memory(report: Report) -> Iterable[Finding]:
         )
 
 
-@rule("MA103", "persistent-memory", "warning")
+@rule("MA103", "persistent-memory", "warning", milder="note")
 def persistent_memory(report: Report) -> Iterable[Finding]:
     """Inside the measured window the memory curve does not fall.
 
@@ -251,22 +258,43 @@ def persistent_memory(report: Report) -> Iterable[Finding]:
     stability does. Where the task needs that, it is right. Otherwise old inputs never leave the
     state, and a small change of the weights can turn the plateau into growth. Measure again with a
     larger --horizon: a very slow decay looks like a plateau in a short window. A curve that falls
-    to a plateau below epsilon of its maximum has a horizon, and is no such finding.
+    to a plateau below epsilon of its maximum has a horizon, and is no such finding. Attention looks
+    back at everything that it is given, so of models without a recurrence this is a note.
     """
 
     def stays(curve: Curve) -> bool:
-        return curve.decay.kind == "persistent" and curve.horizon is None
+        unended = curve.decay.kind == "persistent" and curve.horizon is None
+        return unended and not curve.bounded_oscillation
 
     def level(curve: Curve) -> str:
-        text = f"over {_span(curve)}"
-        if len(curve.values):
-            text += f", {curve.values.max():.2g} at most and {curve.values[-1]:.2g} at the end"
+        text, (_, values) = f"over {_span(curve)}", curve.memory()
+        if len(values):
+            text += f", {values.max():.2g} at most and {values[-1]:.2g} at the end"
         return text
 
     for where, curves in _matching(report, stays):
         yield persistent_memory.finding(
             f"the memory does not decay inside the window ({_each(curves, level)})",
             "measure again with a larger --horizon, and ask whether the task needs it",
+            where=where,
+            severity="note" if report.subject.attention else "",
+        )
+
+
+@rule("MA118", "bounded-oscillation", "note", needs=("heaviside",))
+def bounded_oscillation(report: Report) -> Iterable[Finding]:
+    """A constant input starts an oscillation of bounded size.
+
+    Under a step the answer goes on changing as far as was looked, and the size of that motion does
+    not grow with the input: the state runs around a cycle. That is no memory of the step, and no
+    instability that would overflow, so the curve is left out of how long the model remembers at
+    worst. Cells that saturate do this under inputs that they were not trained on. Look at the curve
+    in use (driven), and feed no constant input for long.
+    """
+    for where, curves in _matching(report, lambda curve: curve.bounded_oscillation):
+        yield bounded_oscillation.finding(
+            f"a constant input starts an oscillation of bounded size ({', '.join(curves)})",
+            "rely on the curve in use: --query driven",
             where=where,
         )
 
@@ -391,12 +419,19 @@ def beyond_window(report: Report) -> Iterable[Finding]:
         return text if expected is None else f"{text}, about {expected} by the fit"
 
     for where, curves in _matching(report, unfinished):
-        wanted = max(_expected_horizon(curve) or 0 for curve in curves.values())
         yield beyond_window.finding(
             f"the horizon lies beyond the window ({_each(curves, bound)})",
-            f"try --horizon {_next_power(wanted)}" if wanted else "try a larger --horizon",
+            f"try {wider_window(curves.values())}",
             where=where,
         )
+
+
+def wider_window(curves: Iterable[Curve]) -> str:
+    """The window in which the horizon of curves that lie beyond theirs is to be expected."""
+    curves = list(curves)
+    wanted = max(_expected_horizon(curve) or 0 for curve in curves)
+    last = max(curve.last_lag for curve in curves)
+    return f"--horizon {_next_power(wanted or 4 * last)}"
 
 
 def _expected_horizon(curve: Curve) -> int | None:
@@ -611,14 +646,36 @@ def short_of_context(report: Report) -> Iterable[Finding]:
     )
 
 
+@rule("MA117", "unused-memory", "warning", needs=("driven",))
+def unused_memory(report: Report) -> Iterable[Finding]:
+    """The model has a recurrence, and its answers hardly come from it.
+
+    On natural inputs almost all of the variation of an answer comes from the input of the same
+    moment: the skip path of a state-space layer or the residual stream carries it, and the state
+    path makes less than one per cent. The horizon is then that of a small remainder. Where memory
+    is needed, look at the output gate, at C and at the step sizes; where it is not, a layer without
+    a state does the same for less.
+    """
+    if not report.subject.recurrences:
+        return
+    for where, curves in _matching(report, lambda c: c.share is not None and c.share < UNUSED):
+        curve = next(iter(curves.values()))
+        yield unused_memory.finding(
+            f"inputs other than the present one make {curve.share:.2g} of the natural variation of "
+            f"an answer ({curve.fed}): declared memory that is not used",
+            "give your own inputs with --data FILE before you rely on it",
+            where=where,
+        )
+
+
 def _others(curves: Mapping[str, Curve], group: tuple[str, ...]) -> str:
     """The queries outside of a group that saw memory, and which kind."""
     seen = [(q, c.decay.kind) for q, c in curves.items() if q not in group and c.remembers]
     return ", ".join(f"{query} {kind}" for query, kind in seen)
 
 
-@rule("MA114", "shut-by-silence", "warning", needs=_one_and_another(ENDING_IN_ZEROS))
-def shut_by_silence(report: Report) -> Iterable[Finding]:
+@rule("MA114", "hidden-by-zero-input", "warning", needs=_one_and_another(ENDING_IN_ZEROS))
+def hidden_by_zero_input(report: Report) -> Iterable[Finding]:
     """Queries that end in zeros find no memory, others do.
 
     The impulse and the reversed query feed zeros while they read. In a gated model such as Mamba a
@@ -628,19 +685,18 @@ def shut_by_silence(report: Report) -> Iterable[Finding]:
     number for models without embeddings), or read text (--query context).
     """
     for where, curves in _places(report):
-        blind = silenced(curves, baseline=report.settings.get("baseline", "zero"))
+        blind = blind_to_zeros(curves, baseline=report.settings.get("baseline", "zero"))
         if blind:
-            yield shut_by_silence.finding(
+            yield hidden_by_zero_input.finding(
                 f"under zero input the answer is shut off ({', '.join(blind)}: memoryless), "
                 f"under input it is not ({_others(curves, ENDING_IN_ZEROS)})",
-                "--set baseline=natural takes a real input for silence; --query context reads "
-                "a text",
+                "--set baseline=natural takes a real input for zero; --query context reads a text",
                 where=where,
             )
 
 
 @rule("MA115", "blind-to-constants", "note", needs=_one_and_another(CONSTANT))
-def constants_unseen(report: Report) -> Iterable[Finding]:
+def hidden_by_constant_input(report: Report) -> Iterable[Finding]:
     """Queries with a constant input find no memory, others do.
 
     The heaviside query feeds one vector from the start on, and the answer does not change from step
@@ -651,7 +707,7 @@ def constants_unseen(report: Report) -> Iterable[Finding]:
     for where, curves in _places(report):
         blind = blind_to_constants(curves)
         if blind:
-            yield constants_unseen.finding(
+            yield hidden_by_constant_input.finding(
                 f"a constant input leaves nothing to see ({', '.join(blind)}: memoryless), "
                 f"others do ({_others(curves, CONSTANT)})",
                 "rely on the impulse, on the reversed query, or on --query context",
@@ -662,7 +718,7 @@ def constants_unseen(report: Report) -> Iterable[Finding]:
 # The assumptions of the theory
 
 
-@rule("MA301", "not-causal", "warning", needs=("assumptions",))
+@rule("MA301", "not-causal", "warning", needs=("assumptions",), milder="note")
 def not_causal(report: Report) -> Iterable[Finding]:
     """The answer at a moment depends on what is fed afterwards.
 
@@ -671,7 +727,8 @@ def not_causal(report: Report) -> Iterable[Finding]:
     for causal models. The curves here read the past only, and the windows were followed by extra
     steps so that the end of the sequence does not disturb them. They describe how the past fades,
     and say nothing about the part that looks ahead. If the model is meant to be causal, this is a
-    leak of the future: look for it before anything else.
+    leak of the future: look for it before anything else. Of an encoder whose attention is made to
+    look both ways it is a note.
     """
     for item in _failed(report, "causal"):
         yield not_causal.finding(
@@ -680,6 +737,7 @@ def not_causal(report: Report) -> Iterable[Finding]:
             "read the curves as the memory of the past; if the model should be causal, find "
             "the leak",
             where=item.where,
+            severity="note" if report.subject.attention == "both ways" else "",
         )
 
 
@@ -757,9 +815,17 @@ def outside_theory(report: Report) -> Iterable[Finding]:
 
 
 OF_CURVES = (
-    *(window_cut, not_asked, memoryless, growing_memory, persistent_memory, undetermined_decay),
+    *(
+        window_cut,
+        query_not_measured,
+        memoryless,
+        growing_memory,
+        persistent_memory,
+        bounded_oscillation,
+        undetermined_decay,
+    ),
     *(supremum_at_edge, beyond_window, queries_disagree, input_ignored, diverged),
     *(unsettled_prefix, power_law_in_window, sensitive_to_rounding, short_of_context),
-    *(shut_by_silence, constants_unseen),
+    *(hidden_by_zero_input, hidden_by_constant_input, unused_memory),
 )
 OF_ASSUMPTIONS = (not_causal, not_time_homogeneous, not_deterministic, rows_depend, outside_theory)

@@ -10,9 +10,10 @@ import torch
 from memaudit import registry
 from memaudit.devices import shortage
 from memaudit.errors import ArgumentError, MemauditError
-from memaudit.interfaces import AbstractQuery, AbstractTokenQuery, Circumstances
+from memaudit.interfaces import AbstractQuery, AbstractTrialQuery, Circumstances
 from memaudit.memory.curve import Curve
-from memaudit.memory.readings import Readings, token_curve, unmeasured
+from memaudit.memory.queries import LARGE_MODEL
+from memaudit.memory.readings import Readings, trial_curve, unmeasured
 from memaudit.memory.result import AssumptionsResult, Facts, MemoryResult
 from memaudit.numerics import signals
 from memaudit.subjects.batches import BatchedSubject, batched, too_little_memory
@@ -45,29 +46,38 @@ FEWEST_PROBES = 4
 
 def run_queries(
     subject: AbstractSubject,
-    queries: Iterable[AbstractQuery | AbstractTokenQuery],
+    queries: Iterable[AbstractQuery | AbstractTrialQuery],
     setting: Setting,
     facts: Facts,
     found: MemoryResult,
     tick: Tick,
 ) -> None:
-    """Fill the curves of `found`, those on vectors first; what is there when it raises counts.
+    """Fill the curves of `found`; what is there when it raises counts.
 
     The queries of a plugin come alone and after ours, so that one which raises can be named.
     """
-    asked, safe = list(queries), batched(subject)
-    vectors = [query for query in asked if isinstance(query, AbstractQuery)]
+    every, safe = list(queries), batched(subject)
+    vectors = [query for query in every if isinstance(query, AbstractQuery)]
     others = [query for query in vectors if registry.outside("queries", query.name)]
     runner = VectorQueries(safe, setting, facts, tick, found.layers)
-    runner.measure([query for query in vectors if query not in others], found.curves)
+
+    def counted(names: Iterable[str], before: int) -> None:
+        if safe.fed > before:
+            found.fed[", ".join(names)] = safe.fed - before
+
+    before, own = safe.fed, [query for query in vectors if query not in others]
+    runner.measure(own, found.curves)
+    counted([query.name for query in own], before)
+    for query in (query for query in every if isinstance(query, AbstractTrialQuery)):
+        text, before = read_text(setting.text), safe.fed
+        known = Circumstances(facts.causal, facts.rounding, facts.outputs, text)
+        with registry.calling("queries", query.name, "failed"):
+            readings = query.read(safe, setting, known, tick)
+            found.curves[query.name] = trial_curve(query, readings, setting, facts.rounding)
+        counted([query.name], before)
     for query in others:
         with registry.calling("queries", query.name, "failed"):
             runner.measure([query], found.curves)
-    for query in (query for query in asked if isinstance(query, AbstractTokenQuery)):
-        known = Circumstances(facts.causal, facts.rounding, read_text(setting.text))
-        with registry.calling("queries", query.name, "failed"):
-            readings = query.read(safe, setting, known, tick)
-            found.curves[query.name] = token_curve(query, readings, setting, facts.rounding)
 
 
 def quick_curves(
@@ -183,7 +193,7 @@ class VectorQueries:
     def _longer(self, readings: Readings) -> AbstractQuery | None:
         """The query with a longer prefix, where the state had not settled and the model fits it."""
         # A pooled model pays for every lag with a run over the whole prefix.
-        cheap = self.setting.level == "quick" or self.subject.pooled
+        cheap = self.setting.level == "quick" or self.subject.pooled or self._large
         if cheap or readings.settled(self.setting.epsilon):
             return None
         longer = readings.query.lengthened(self.setting.horizon)
@@ -192,11 +202,24 @@ class VectorQueries:
             return longer
         return longer if self._steps(longer, self.setting.horizon) <= limit else None
 
+    @property
+    def _large(self) -> bool:
+        """Whether every step costs so much that few are fed."""
+        return self.subject.identity.parameters > LARGE_MODEL and self.setting.level != "thorough"
+
     def _run(self, queries: Sequence[AbstractQuery], curves: dict[str, Curve]) -> list[Readings]:
         passes = Passes(self.subject, self.setting, self.facts, self._probes(), self._baseline())
         found = passes.prepare(queries)
+        together = [found]
+        if self._large:  # a pass is as long as its longest query: no step in vain
+            lengths = {self._steps(r.query, self.setting.horizon) // 2 for r in found}
+            together = [
+                [r for r in found if self._steps(r.query, self.setting.horizon) // 2 == length]
+                for length in sorted(lengths)
+            ]
         try:
-            passes.run(found, self.tick)
+            for group in together:
+                passes.run(group, self.tick)
         except (KeyboardInterrupt, MemauditError):
             self._conclude(found, curves, interrupted=True)
             raise
@@ -239,6 +262,8 @@ class VectorQueries:
             return signals.ones_probe(width)
         if self.setting.normalization == "script":
             return signals.random_probe(width, generator)
+        if self._large and self.setting.amplitudes is None:
+            return signals.few_probes(width, generator)
         return signals.probe_vectors(
             width,
             level=self.setting.level,
@@ -390,16 +415,19 @@ class Passes:
             against = None if reference is None else batch.add(reference)
             plan.append((readings, batch.add(readings.query.inputs(x, horizon)), against))
         zeros = x.new_zeros(1, length, x.shape[1])
-        stacked = batch.stacked(length)
-        # The first row twice: identical runs that differ show the machine's own noise.
-        sequences = self._above_baseline(torch.cat([zeros, stacked, stacked[:1]]))
+        stacked, picked = batch.stacked(length), _picked(amplitude)
+        # Some rows twice: identical runs that differ show the noise of the model and the machine.
+        twice = torch.cat([torch.arange(len(stacked))[rows][picked] for _, rows, _ in plan])
+        sequences = self._above_baseline(torch.cat([zeros, stacked, stacked[twice]]))
 
         def read(answers: torch.Tensor, layer: str | None = None) -> None:
-            noise = float(torch.nan_to_num((answers[-1] - answers[1]).abs()).amax())
-            for readings, rows, against in plan:
-                base = answers[:1] if against is None else answers[1:-1][against]
+            _, once, again = answers.split([1, len(stacked), len(twice)])
+            for place, (readings, rows, against) in enumerate(plan):
+                base = answers[:1] if against is None else once[against]
                 into = readings if layer is None else readings.hidden[layer]
-                self._read(into, x, amplitude, answers[1:-1][rows], base, noise)
+                mine = again[place * len(picked) :][: len(picked)]
+                noise = _noise(once[rows], mine, picked)
+                self._read(into, x, amplitude, once[rows], base, noise)
             # The progress of a long pass through a deep model moves layer by layer.
             self._advance(sequences.shape[0] * length // (len(found[0].hidden) + 1))
 
@@ -415,7 +443,8 @@ class Passes:
         zeros = inputs.new_zeros(1, *inputs.shape[1:])
         reference = readings.query.reference(x, horizon)
         against = inputs[:0] if reference is None else reference
-        sequences = self._above_baseline(torch.cat([zeros, inputs, against, inputs[:1]]))
+        picked = _picked(amplitude)
+        sequences = self._above_baseline(torch.cat([zeros, inputs, against, inputs[picked]]))
         times = self._times(readings)
         answers = None
         for time in times.tolist():
@@ -425,8 +454,8 @@ class Passes:
             answers[:, time] = answer
             self._advance(len(x) * (time + 1))
         assert answers is not None
-        noise = float((answers[-1] - answers[1]).abs().amax())
         mine = answers[1 : 1 + len(x)]
+        noise = _noise(mine, answers[-len(picked) :], picked)
         base = answers[:1] if reference is None else answers[1 + len(x) : 1 + 2 * len(x)]
         self._read(readings, x, amplitude, mine, base, noise)
 
@@ -437,7 +466,7 @@ class Passes:
         amplitude: torch.Tensor,
         answers: torch.Tensor,
         base: torch.Tensor,
-        noise: float,
+        noise: torch.Tensor,
     ) -> None:
         later, earlier = readings.query.moments(readings.lags, self.setting.horizon)
         before = readings.query.prefix(self.setting.horizon)
@@ -454,7 +483,12 @@ class Passes:
             largest = torch.maximum(largest, torch.maximum(-low, high))
         largest = torch.nan_to_num(largest, posinf=0.0)
         readings.add(
-            _float64(x), amplitude, signed, largest=_float64(largest), noise=noise, drift=drift
+            _float64(x),
+            amplitude,
+            signed,
+            largest=_float64(largest),
+            noise=_float64(noise),
+            drift=drift,
         )
 
     def _above_baseline(self, sequences: torch.Tensor) -> torch.Tensor:
@@ -474,6 +508,23 @@ class Passes:
         at = self._last_step(before)
         extra = torch.tensor([at - 1, at] if before >= 2 else [], dtype=torch.long)
         return torch.cat([later, later if earlier is None else earlier, extra]).unique()
+
+
+def _picked(amplitude: torch.Tensor) -> torch.Tensor:
+    """The rows that are run twice: the smallest and the largest probe of a pass."""
+    return torch.stack([amplitude.argmin(), amplitude.argmax()]).unique()
+
+
+def _noise(answers: torch.Tensor, again: torch.Tensor, picked: torch.Tensor) -> torch.Tensor:
+    """By how much every row (P,) may differ from itself, from the picked rows that were run twice.
+
+    Of the smallest probe as it is, and of the largest in proportion to the answers: rounding that
+    grows, grows with them.
+    """
+    apart = torch.nan_to_num((again - answers[picked]).abs()).flatten(1).amax(1)
+    size = torch.nan_to_num(answers.abs(), posinf=0.0).flatten(1).amax(1)
+    share = torch.where(size[picked] > 0, apart / size[picked], torch.zeros_like(apart)).amax()
+    return torch.maximum(share * size, apart.amin())
 
 
 def _as_slice(times: torch.Tensor | None) -> slice | torch.Tensor | None:

@@ -17,13 +17,16 @@ from memaudit.memory.curve import SIGNAL_OVER_FLOOR, Curve, Decay, Status
 NOTHING_OVER_FLOOR = 3.0
 #: In numbers this coarse a real memory may be one rounding: only exact zeros are no memory.
 COARSE = 5e-4
+#: Noise beyond this share of the answers may hide a memory: nothing above it is not no memory.
+FAR_BELOW = 1e-3
 
 
-def judged(curve: Curve, *, first: int, floor: float, rounding: float) -> Curve:
+def judged(curve: Curve, *, first: int, floor: float, rounding: float, noise: float = 0.0) -> Curve:
     """The curve with its decay, horizon, half-life, and a status where there is no memory.
 
     `first` is the first lag that is memory, `floor` that of the probes without later corrections,
-    `rounding` the relative rounding of the answers.
+    `rounding` the relative rounding of the answers, `noise` the share of them by which two runs
+    differed that should not.
     """
     nothing = 0.0 if rounding > COARSE else NOTHING_OVER_FLOOR * floor
     past = curve.lags >= first
@@ -37,6 +40,11 @@ def judged(curve: Curve, *, first: int, floor: float, rounding: float) -> Curve:
         decay = replace(decay, kind="undetermined", confidence=0.0)
         status = Status.TOO_FEW_LAGS if status is Status.OK else status
     seen = values > SIGNAL_OVER_FLOOR * curve.floor
+    if decay.kind == "memoryless" and noise > FAR_BELOW and status is not Status.CHAOTIC:
+        status = Status.HIDDEN
+    if status in (Status.HIDDEN, Status.CHAOTIC):
+        unknown = Decay("undetermined", window=decay.window)
+        return replace(curve, status=status, decay=unknown, horizon=None, half_life=None)
     if status is Status.OK and decay.kind == "memoryless":
         status = Status.BELOW_FLOOR
     elif status is Status.OK and decay.kind == "undetermined" and seen.sum() < FEWEST_LAGS:
@@ -193,6 +201,8 @@ GOOD_MISFIT, WORST_MISFIT = 0.05, 0.15
 DECISIVE = 2.0
 #: A slope that drifts by more than this share of itself inside the window describes nothing.
 WIDEST_INTERVAL = 0.5
+#: Local rates within this share of each other are one rate.
+ONE_RATE = 0.1
 #: Shift, as a share of the window, and exponent beyond which (t + c)^-alpha is no power law.
 LATEST_SHIFT, STEEPEST_POWER = 0.2, 8.0
 #: Decades below the largest value at which a verdict about the leading part may end.
@@ -243,7 +253,7 @@ def _finite(lags: np.ndarray, values: np.ndarray, floor: float, end: int) -> Dec
     """Finite when the curve drops to the floor from a level that decay would not explain."""
     quiet = len(values) - 1 - end
     level = SIGNAL_OVER_FLOOR * floor
-    # An echo that is due may still come: the silence must outlast every pause before, the first
+    # An echo that is due may still come: the zeros must outlast every pause before, the first
     # one included.
     pause = max(longest_dip(values[: end + 1], level), int(np.argmax(values > level)))
     if quiet < max(3, len(values) // 32, pause + 1):
@@ -314,6 +324,8 @@ def _falling(t: np.ndarray, log_m: np.ndarray) -> Decay:
     verdict is about the leading decades only, with half the confidence and its window said.
     """
     whole = _best_start(t, log_m)
+    if whole.kind == "polynomial":
+        return _exponential_tail(t, log_m) or whole
     if whole.kind != "undetermined":
         return whole
     depth = log_m[0] - np.maximum.accumulate(log_m[::-1])[::-1]
@@ -324,6 +336,24 @@ def _falling(t: np.ndarray, log_m: np.ndarray) -> Decay:
             if part.kind != "undetermined":
                 return replace(part, confidence=part.confidence / 2)
     return whole
+
+
+def _exponential_tail(t: np.ndarray, log_m: np.ndarray) -> Decay | None:
+    """Exponential where one mode explains the second half, however well a power law fits it all.
+
+    The local rate of a power law falls by a half over that stretch, that of one mode stays.
+    """
+    middle = int(np.searchsorted(t, (t[0] + t[-1]) / 2))
+    if len(t) - middle < FEWEST_LAGS:
+        return None
+    t, log_m = t[middle:], log_m[middle:]
+    late = exponential_fit(t, log_m)
+    rates = sub_slopes(late, t, log_m, pieces=4)
+    if len(rates) < 2 or min(rates) <= 0 or max(rates) > (1 + ONE_RATE) * min(rates):
+        return None
+    interval = _interval(late, t, log_m)
+    confidence = float(1 - (max(rates) / min(rates) - 1) / (2 * ONE_RATE))
+    return Decay("exponential", late.slope, None, interval, _window(t), confidence)
 
 
 def _best_start(t: np.ndarray, log_m: np.ndarray) -> Decay:

@@ -27,9 +27,9 @@ from memaudit.numerics.convolution import (
 )
 
 #: Convolution is by FFT, stepping is the recurrence itself; chunks are steps in matrix products,
-#: as fast as the one and as exact as the other, which is what auto takes; light is the way with
-#: the least arithmetic, for many small systems in one batch.
-EXECUTIONS = ("auto", "chunks", "convolution", "stepping", "light")
+#: as fast as the one and as exact as the other, which is what auto takes; least-work is the way
+#: with the least arithmetic, for many small systems in one batch.
+EXECUTIONS = ("auto", "chunks", "convolution", "stepping", "least-work")
 #: zoh holds the input over a step, bilinear is the trapezoidal rule, dirac hits it at once.
 DISCRETIZATIONS = ("zoh", "bilinear", "dirac")
 #: Steps in a chunk; numbers in one block of time, and in one block of a kernel.
@@ -90,7 +90,7 @@ class System(ABC):
         """The answer to u (B,T,D), many steps at a time; each of them unless there is a way."""
         return self.step_through(u)
 
-    def lightly(self, u: Tensor) -> Tensor:
+    def with_least_work(self, u: Tensor) -> Tensor:
         """The answer to u (B,T,D) with little arithmetic, nothing of it written in place."""
         return self.step_through(u)
 
@@ -100,8 +100,8 @@ class System(ABC):
             raise ValueError(f"{execution!r} is none of {', '.join(EXECUTIONS)}")
         if execution == "convolution":
             return self.convolve(u)
-        if execution == "light":
-            return self.lightly(u)
+        if execution == "least-work":
+            return self.with_least_work(u)
         return self.step_through(u) if execution == "stepping" else self.in_chunks(u)
 
 
@@ -200,7 +200,7 @@ class Modal(System):
             states.append(state)
         return self._read(torch.stack(states, dim=1), u)
 
-    def lightly(self, u: Tensor) -> Tensor:
+    def with_least_work(self, u: Tensor) -> Tensor:
         """(B,T,M) by FFT with the kernels where they are few, else step by step."""
         if len(self.readout) * self.width > _FEW_PAIRS * len(u):
             return self.step_through(u)
@@ -426,7 +426,7 @@ class Bank(System):
             found.append(self._read(kept))
         return _plus_bank_direct(torch.cat(found, dim=1), u, self.direct)
 
-    def lightly(self, u: Tensor) -> Tensor:
+    def with_least_work(self, u: Tensor) -> Tensor:
         """(B,T,C,H) by FFT with the kernel, or step by step where a state is a few numbers."""
         if self.eigenvalues.shape[1] <= _FEW_STATES:
             return self.step_through(u)

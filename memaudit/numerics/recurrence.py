@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from memaudit.interfaces import AbstractDynamics
 
-#: Even a state that stands still is watched for so long: it may be a saddle that it leaves late.
+#: Even a state that stands still is observed for so long: it may be a saddle that it leaves late.
 FEWEST_STEPS = 512
 MOST_STEPS = 8192
 #: Numbers in a state from which on fewer steps are run, in proportion.

@@ -13,7 +13,7 @@ LEVELS: dict[str, tuple[tuple[int, ...], int, int, int]] = {
     "standard": ((-6, -3, 0, 3, 6), 4, 2, 2),
     "thorough": (tuple(range(-6, 7)), 16, 8, 8),
 }
-#: What silence is, beside a number: the vector that the model is at rest with.
+#: What counts as zero input, beside a number: the vector that the model is at rest with.
 BASELINES: dict[str, str] = {
     "zero": "no input at all",
     "natural": "a real input, such as the embedding of a token",
@@ -66,6 +66,13 @@ def probe_vectors(
         x = torch.cat([x, natural])
         amplitude.append(torch.ones(len(natural)))
     return Probes(x, torch.cat(amplitude).to(torch.float64), len(swept))
+
+
+def few_probes(width: int, generator: torch.Generator) -> Probes:
+    """One random direction of sup-norm 1 at a few sizes, for models of which a step costs much."""
+    row = torch.randn(1, width, generator=generator, dtype=torch.float64)
+    sizes = torch.tensor([1.0, 2.0**3, 2.0**6], dtype=torch.float64)
+    return Probes(sizes[:, None] * (row / row.abs().amax()), sizes, 0)
 
 
 def ones_probe(width: int) -> Probes:

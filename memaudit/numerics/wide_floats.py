@@ -40,7 +40,7 @@ def really_float64(dtype: torch.dtype) -> Iterator[None]:
 
 
 @contextmanager
-def as_asked() -> Iterator[None]:
+def without_widening() -> Iterator[None]:
     """While open, requests mean what they say again: for code that is not the model's."""
     before = torch.get_default_dtype()
     with torch._C.DisableTorchFunction():

@@ -15,7 +15,13 @@ from memaudit.report import Metric, Result
 from memaudit.sections import Axis, Beyond, Column, Figure, Line, Section, Table
 
 CAPACITY = Metric(
-    "capacity", over="max", better="more", help="past inputs that a state holds, in all"
+    "capacity",
+    over="max",
+    better="more",
+    help="past inputs that a state holds, in all",
+    meaning="The sum over lags of R^2, the share of an input's variance that a linear readout "
+    "finds in the state so many steps later. It is at most the number of real numbers in the "
+    "state.",
 )
 #: Inputs that are off by less than this share of their size count as read back.
 RECOVERED = 0.01

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from memaudit.errors import ArgumentError, clean
 from memaudit.interfaces import NO_TOOLS, AbstractProbe, Tools
+from memaudit.memory.curve import ENDING_IN_ZEROS
 from memaudit.modes import NOT_SETTLED, LayerSpectrum
 from memaudit.spectrum.result import Prediction, SpectrumResult
 
@@ -27,8 +28,6 @@ STEPS = 512
 NATURAL = 64
 #: Steps below which a trajectory has no Lyapunov exponent, and above which it only costs time.
 SHORTEST, LONGEST = 32, 65536
-#: Queries whose curve ends in zero input: from there on a recurrence goes to its rest.
-INTO_SILENCE = ("impulse", "reversed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +142,7 @@ def predictions(
     for query, curve in memory.curves.items():
         if curve.normalization == "none":  # tokens have no rate by time alone
             continue
-        found = [(s.slowest(silent=query in INTO_SILENCE), s.layer) for s in spectra]
+        found = [(s.slowest(input_ended=query in ENDING_IN_ZEROS), s.layer) for s in spectra]
         (time_scale, margin, at), layer = min(found, key=lambda one: one[0][1])
         exponential = curve.decay.kind == "exponential"
         yield Prediction(

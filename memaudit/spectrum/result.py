@@ -22,12 +22,43 @@ if TYPE_CHECKING:
 
 
 MARGIN = Metric(
-    "margin", over="min", better="more", signed=True, help="smallest 1 - |eigenvalue| of a step"
+    "margin",
+    over="min",
+    better="more",
+    signed=True,
+    help="smallest 1 - |eigenvalue| of a step",
+    meaning="The distance of the slowest mode from the unit circle, the boundary of stability. A "
+    "mode with margin 0.01 keeps 99 % with every step; with margin 0 it never fades, with a "
+    "negative one it grows. Below 1e-4 a small change of the weights, or a coarser number format, "
+    "can push it over the boundary.",
 )
-TIME_SCALE = Metric("time_scale", over="max", help="steps in which the slowest mode falls to 1/e")
+TIME_SCALE = Metric(
+    "time_scale",
+    over="max",
+    help="steps in which the slowest mode falls to 1/e",
+    meaning="About 1 / margin. It is an estimate of the memory from the weights alone; how much of "
+    "that mode reaches the answer, only the memory curves say.",
+)
 LYAPUNOV = Metric(
-    "lyapunov", over="max", better="less", signed=True, help="largest Lyapunov exponent per step"
+    "lyapunov",
+    over="max",
+    better="less",
+    signed=True,
+    help="largest Lyapunov exponent per step",
+    meaning="How fast two states that differ by a little move apart under the same input: below 0 "
+    "they meet again and the past is forgotten, above 0 they part, which is chaos.",
 )
+#: Words of the table.
+TERMS = {
+    "mode": "A direction of the state that one step multiplies by one number, its eigenvalue. The "
+    "slowest mode, whose eigenvalue is nearest to 1 in size, lasts longest.",
+    "eigenvalue": "The factor by which one step multiplies a mode of the state: below 1 in size "
+    "the mode fades, at 1 it stays for ever, above 1 it grows.",
+    "form": "The function that makes the eigenvalue from the stored weight, such as exp or direct; "
+    "`memaudit list reparams` shows what each reaches.",
+    "over data": "The time scales that a layer has at other inputs than rest, where its step "
+    "depends on them.",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,6 +91,7 @@ class SpectrumResult(Result):
     """
 
     declared: ClassVar[tuple[Metric, ...]] = (MARGIN, TIME_SCALE, LYAPUNOV)
+    terms: ClassVar[Mapping[str, str]] = TERMS
     rules: ClassVar[tuple[Rule, ...]]
     attribute: ClassVar[str] = "layers"
     absent: ClassVar[tuple[LayerSpectrum, ...]] = ()
@@ -333,9 +365,14 @@ def spectrum_disagrees(report: Report) -> Iterable[Finding]:
             continue
         slow = items[0]
         measured = "; ".join(f"{i.query}: {_curve(report, i).decay.verdict}" for i in items)
+        rates = [_curve(report, i).decay.rate for i in items]
+        known = [rate for rate in rates if rate is not None and rate > 0]
+        fact = "the spectrum says decay, the measurement does not"
+        if len(known) == len(items):  # it does decay, but more slowly
+            factor = slow.rate / min(known)
+            fact = f"the memory falls {factor:.2g} times as slowly as the spectrum says"
         yield spectrum_disagrees.finding(
-            f"the spectrum says decay, the measurement does not ({measured}; slowest mode: "
-            f"rate {slow.rate:.4g}, {slow.layer} at {slow.at})",
+            f"{fact} ({measured}; slowest mode: rate {slow.rate:.4g}, {slow.layer} at {slow.at})",
             "believe the measurement for inputs of the size that was fed",
             where=where,
         )

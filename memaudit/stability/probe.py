@@ -94,7 +94,7 @@ class Stability(AbstractProbe):
         from memaudit.stability.radius import GroupSearch, make_trial
 
         trial = make_trial(subject, setting, norm=self.norm, steps=self.steps, target=self.target)
-        effort, note = self._effort(setting, together=_together(trial))
+        effort, note = self._effort(setting, together=trial.batches(trial.named("all")))
         groups = sorted((g for g in listed(self.group) if trial.named(g)), key=_before(trial))
         searches = [(group, ball) for ball in listed(self.ball) for group in groups]
         if not searches:
@@ -105,7 +105,7 @@ class Stability(AbstractProbe):
         curves = []
         for done, (group, ball) in enumerate(searches):
             tick = _share_of(tools.tick, done, len(searches))
-            curves.append(GroupSearch(trial, group, ball, effort, tick).curve())
+            curves.append(GroupSearch(trial, group, trial.named(group), ball, effort, tick).curve())
         reference = "the model as it is" if self.target is None else "a target functional"
         return Record(
             curves=tuple(curves),
@@ -137,17 +137,6 @@ class Stability(AbstractProbe):
             atol=self.atol,
         )
         return effort, SPARED if spared else ""
-
-
-def _together(trial: Trial) -> bool:
-    """Whether many copies are evaluated at once; two are tried."""
-    names = trial.named("all")[:1]
-    pair = {
-        name: trial.copies.weights[name].expand(2, *trial.copies.weights[name].shape)
-        for name in names
-    }
-    trial.error(pair)
-    return getattr(trial.copies, "execution", "") != "one after the other"
 
 
 def _before(trial: Trial) -> Callable[[str], bool]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,12 +15,12 @@ from memaudit.numerics.signals import seeded
 from memaudit.stability.moves import error_norm, error_norms, perturbing_inputs
 from memaudit.stability.result import BOUNDARY, SIZE, PerturbationCurve, Radius
 from memaudit.stability.search import Problem, ascent_errors, random_errors
-from memaudit.subjects.copies import real_copies
+from memaudit.subjects.copies import APART
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from memaudit.interfaces import AbstractPerturbable, AbstractSubject, Setting
+    from memaudit.interfaces import AbstractPerturbable, AbstractSubject, Role, Setting
 
     Target = Callable[[torch.Tensor], torch.Tensor]
 
@@ -34,6 +34,7 @@ class Trial:
     """E of moved weights: the norm of the difference between their answers and the reference.
 
     `scale` is the norm of the reference itself, without its answer to silence; `start` is E(0).
+    Weights move in real numbers: complex ones have a last axis of real and imaginary part.
     """
 
     copies: AbstractPerturbable
@@ -44,22 +45,49 @@ class Trial:
     scale: float
     start: float
 
+    @property
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The weights that may be moved."""
+        own = self.copies.weights.items()
+        return {n: torch.view_as_real(w.resolve_conj()) if w.is_complex() else w for n, w in own}
+
+    @property
+    def roles(self) -> dict[str, Role]:
+        """A complex diagonal moves by the modulus of its numbers, other weights in both parts."""
+        return {
+            name: replace(role, form="pairs")
+            if role.form == "diagonal" and self.copies.weights[name].is_complex()
+            else role
+            for name, role in self.copies.roles.items()
+        }
+
+    def _stored(self, moved: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        own = self.copies.weights
+        return {
+            name: torch.view_as_complex(value.contiguous()) if own[name].is_complex() else value
+            for name, value in moved.items()
+        }
+
     def error(self, moved: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """E (K,) of every copy."""
-        answers = self.copies.respond(self.inputs, moved)
+        answers = self.copies.respond(self.inputs, self._stored(moved))
         return error_norm(answers.double() - self.reference, self.norm, pooled=self.pooled)
 
     def errors_along(
         self, directions: Mapping[str, torch.Tensor], sizes: torch.Tensor
     ) -> torch.Tensor:
         """E (S,K) of every direction at every size."""
-        answers = self.copies.respond_scaled(self.inputs, directions, sizes)
+        answers = self.copies.respond_scaled(self.inputs, self._stored(directions), sizes)
         return error_norms(answers, self.reference, self.norm, pooled=self.pooled)
+
+    def modes(self, moved: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        """Layer → eigenvalues (K,n), where the weights alone decide them."""
+        return self.copies.modes(self._stored(moved))
 
     def largest_mode(self, moved: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """The largest |lambda| (K,) of every copy; weights that are not finite are beyond it."""
         wide = {name: value.double() for name, value in moved.items()}
-        sizes = [modes.abs().amax(1) for modes in self.copies.modes(wide).values()]
+        sizes = [modes.abs().amax(1) for modes in self.modes(wide).values()]
         return torch.stack(sizes).amax(0).nan_to_num(nan=torch.inf)
 
     def way_gone(self) -> Callable[[Mapping[str, torch.Tensor]], torch.Tensor]:
@@ -69,13 +97,13 @@ class Trial:
         is not hidden by one that is nearer in size. All modes must be inside as they are.
         """
         with torch.no_grad():
-            rest = {layer: modes.abs() for layer, modes in self.copies.modes({}).items()}
+            rest = {layer: modes.abs() for layer, modes in self.modes({}).items()}
 
         def most(moved: Mapping[str, torch.Tensor]) -> torch.Tensor:
             wide = {name: value.double() for name, value in moved.items()}
             gone = [
                 ((modes.abs() - rest[layer]) / (1.0 - rest[layer])).amax(1)
-                for layer, modes in self.copies.modes(wide).items()
+                for layer, modes in self.modes(wide).items()
             ]
             return torch.stack(gone).amax(0).nan_to_num(nan=torch.inf)
 
@@ -86,10 +114,31 @@ class Trial:
         roles = self.copies.roles
         return tuple(n for n in self.copies.weights if group in ("all", roles[n].group))
 
-    def batch(self, names: tuple[str, ...]) -> int:
-        """Copies that are evaluated together."""
-        own = sum(self.copies.weights[name].numel() for name in names)
-        return max(1, BATCH_NUMBERS // max(1, own + 2 * self.reference.numel()))
+    def batches(self, names: Sequence[str]) -> bool:
+        """Whether many copies run at once; two are tried, with the first weight as it is."""
+        pair = {name: torch.stack([self.weights[name]] * 2) for name in names[:1]}
+        with torch.no_grad():
+            self.error(pair)
+        return getattr(self.copies, "execution", "") != APART
+
+    def problem(
+        self,
+        names: Sequence[str],
+        ball: str,
+        error: Callable[[Mapping[str, torch.Tensor]], torch.Tensor] | None = None,
+    ) -> Problem:
+        """The search for a large error of some moved weights in a ball; E where none is given."""
+        weights = {name: self.weights[name] for name in names}
+        numbers = sum(weight.numel() for weight in weights.values()) + 2 * self.reference.numel()
+        return Problem(
+            weights=weights,
+            roles={name: self.roles[name] for name in names},
+            ball=ball,
+            error=error or self.error,
+            differentiable=self.copies.differentiable,
+            batch=max(1, BATCH_NUMBERS // max(1, numbers)),
+            along=self.errors_along if error is None else None,
+        )
 
 
 def make_trial(
@@ -104,7 +153,6 @@ def make_trial(
             hint="leave the probe stability out",
             stage="stability",
         )
-    copies = real_copies(copies)
     inputs = perturbing_inputs(subject, setting, steps=steps)
     silence = torch.zeros_like(inputs[:1])
     with torch.no_grad():
@@ -169,27 +217,25 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class GroupSearch:
-    """The search over one group of weights in one ball."""
+    """The search over some weights in one ball; `group` is what they are called."""
 
     trial: Trial
     group: str
+    names: tuple[str, ...]
     ball: str
     effort: Effort
     tick: Callable[[int, int], None]
 
     def curve(self) -> PerturbationCurve:
         """The curve with both radii."""
-        betas, seeds = np.asarray(self.effort.betas), self.seeds
-        drawn = [self._random(betas, seed) for seed in seeds]
-        risen = [self._ascent(betas, seed) for seed in seeds]
-        found = [self._joined(*pair) for pair in zip(drawn, risen, strict=True)]
-        errors = np.max(found, axis=0)
+        betas = np.asarray(self.effort.betas)
+        drawn, risen, found = self._searched()
         return PerturbationCurve(
             group=self.group,
             ball=self.ball,
             norm=self.trial.norm,
             betas=betas,
-            errors=errors,
+            errors=np.max(found, axis=0),
             random=np.max(drawn, axis=0),
             ascent=np.max(risen, axis=0),
             radius=self._boundary(found),
@@ -197,40 +243,25 @@ class GroupSearch:
             weights=self.names,
         )
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The weights that are moved."""
-        return self.trial.named(self.group)
+    def tolerance_radius(self) -> Radius:
+        """That radius alone."""
+        return self._tolerance(self._searched()[2])
 
-    def _answers(self) -> Problem:
-        """The error of the answers is to be large."""
-        return self._problem(self.trial.error, along=self.trial.errors_along)
+    def _searched(self) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
+        """What draws, ascent and both found at every beta, for every seed."""
+        betas = np.asarray(self.effort.betas)
+        drawn = [self._random(betas, seed) for seed in self.seeds]
+        risen = [self._ascent(betas, seed) for seed in self.seeds]
+        return drawn, risen, [self._joined(*pair) for pair in zip(drawn, risen, strict=True)]
 
     @property
     def seeds(self) -> tuple[int, ...]:
         """All seeds for the weights that matter most, one for the others."""
         return self.effort.seeds if self.group in ("recurrent", "all") else self.effort.seeds[:1]
 
-    def _problem(
-        self,
-        error: Callable[..., torch.Tensor],
-        *,
-        along: Callable[..., torch.Tensor] | None = None,
-    ) -> Problem:
-        copies, names = self.trial.copies, self.names
-        return Problem(
-            weights={name: copies.weights[name] for name in names},
-            roles={name: copies.roles[name] for name in names},
-            ball=self.ball,
-            error=error,
-            differentiable=copies.differentiable,
-            batch=self.trial.batch(names),
-            along=along,
-        )
-
     def _random(self, betas: np.ndarray, seed: int) -> np.ndarray:
         """The largest error of the random draws at every beta."""
-        problem = self._answers()
+        problem = self.trial.problem(self.names, self.ball)
         found = random_errors(problem, betas, self.effort.draws, seeded(seed), self.tick)
         return found.max(axis=1)
 
@@ -239,7 +270,7 @@ class GroupSearch:
         effort = self.effort
         if not effort.steps or not self.trial.copies.differentiable:
             return np.zeros(0)
-        problem = self._answers()
+        problem = self.trial.problem(self.names, self.ball)
         return ascent_errors(
             problem, betas, effort.starts, effort.steps, seeded(seed + 1), self.tick
         )
@@ -251,24 +282,20 @@ class GroupSearch:
 
     def _boundary(self, found: list[np.ndarray]) -> Radius:
         """How far until a mode reaches the boundary, or the error the size of the answers."""
-        sizes = self.trial.copies.modes({})
-        if not sizes or not self._moves_modes():
+        recurrent = any(self.trial.roles[name].group == "recurrent" for name in self.names)
+        if not recurrent or not self.trial.modes({}):
             return self._passed(found, self.trial.scale, SIZE)
-        exact, formula = closed_radius(self.trial.copies, self.names, self.ball)
+        exact, formula = closed_radius(self.trial, self.names, self.ball)
         # One search is enough to hold a formula against.
         seeds = self.seeds if exact is None else self.seeds[:1]
         reached = [self._reached(seed) for seed in seeds]
         return Radius(BOUNDARY, min(reached), (min(reached), max(reached)), exact, formula)
 
-    def _moves_modes(self) -> bool:
-        roles = self.trial.copies.roles
-        return any(roles[name].group == "recurrent" for name in self.names)
-
     def _reached(self, seed: int) -> float:
         """The smallest move that was found to take a mode to the boundary."""
         if float(self.trial.largest_mode({})[0]) >= 1.0:
             return 0.0
-        problem = self._problem(self.trial.way_gone())
+        problem = self.trial.problem(self.names, self.ball, self.trial.way_gone())
 
         def beyond(betas: np.ndarray) -> np.ndarray:
             made = ascent_errors(problem, betas, MODE_STARTS, MODE_STEPS, seeded(seed), self.tick)
@@ -389,14 +416,14 @@ RATES = (0.1, 1.0, 8.0, 64.0)
 Closed = tuple[float | None, str]
 
 
-def closed_radius(copies: AbstractPerturbable, names: Sequence[str], ball: str) -> Closed:
+def closed_radius(trial: Trial, names: Sequence[str], ball: str) -> Closed:
     """The exact radius of a group of weights, and its formula; None where none is known.
 
     Every weight that can take a mode to the boundary needs a formula of its own, in which it makes
     its modes alone: as they are in discrete time, as their rates in continuous time, or as a
     matrix whose eigenvalues they are. The radius of all is the smallest.
     """
-    movers = [weight for name in names if (weight := _Weight(copies, name)).moves()]
+    movers = [weight for name in names if (weight := _Weight(trial, name)).moves()]
     dangerous = [weight for weight in movers if not weight.is_harmless()]
     found = [weight.radius(ball) for weight in dangerous]
     if not found or any(radius is None for radius, _ in found):
@@ -408,16 +435,16 @@ def closed_radius(copies: AbstractPerturbable, names: Sequence[str], ball: str) 
 class _Weight:
     """One weight by itself; all others are as they are."""
 
-    copies: AbstractPerturbable
+    trial: Trial
     name: str
 
     @property
     def value(self) -> torch.Tensor:
-        return self.copies.weights[self.name].double()
+        return self.trial.weights[self.name].double()
 
     def sizes(self, value: torch.Tensor) -> torch.Tensor:
         """The moduli of all modes with that value."""
-        found = self.copies.modes({self.name: value[None]})
+        found = self.trial.modes({self.name: value[None]})
         return torch.cat([modes[0].flatten().abs() for modes in found.values()])
 
     def moved_modes(self) -> torch.Tensor:
@@ -441,7 +468,7 @@ class _Weight:
 
     def radius(self, ball: str) -> Closed:
         """The distance of this weight alone."""
-        form, value, moved = self.copies.roles[self.name].form, self.value, self.moved_modes()
+        form, value, moved = self.trial.roles[self.name].form, self.value, self.moved_modes()
         with torch.no_grad():
             sizes = self.sizes(value)[moved]
         if form in ("diagonal", "pairs") and self._holds_modes(moved):
@@ -456,7 +483,7 @@ class _Weight:
 
     def _holds_modes(self, moved: torch.Tensor) -> bool:
         """Whether its numbers are the modes themselves, whatever they are."""
-        pairs = self.copies.roles[self.name].form == "pairs"
+        pairs = self.trial.roles[self.name].form == "pairs"
         for value in (self.value, 0.7 * self.value):
             own = torch.linalg.vector_norm(value, dim=-1) if pairs else value.abs()
             with torch.no_grad():

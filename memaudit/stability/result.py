@@ -32,12 +32,32 @@ MOST_FIGURES = 8
 #: The axes of E(beta); number formats are points on the same ones.
 AXES = Axis("size of the move, beta", log=True), Axis("error E(beta)", log=True)
 
-RADIUS = Metric("radius", better="more", help="how far the weights may move")
+RADIUS = Metric(
+    "radius",
+    better="more",
+    help="how far the weights may move",
+    meaning="The largest move of the weights, beta, at which the model is still stable, or still "
+    "answers as it did; the column `until` says which of them ends there. Moves are found by "
+    "random draws and gradient ascent, so the true radius is at most that. Compare it with one "
+    "step of the optimizer, about one learning rate, and with the rounding of a number format.",
+)
 GROUP_RADIUS = Metric("radius/*", better="more", help="how far the weights of a group may move")
 RADIUS_BEYOND = Metric("radius_beyond", help="the largest move, where none breaks the model")
 TOLERANCE_RADIUS = Metric(
-    "tolerance_radius", better="more", help="how far, until E(beta) is over its tolerance"
+    "tolerance_radius",
+    better="more",
+    help="how far, until E(beta) is over its tolerance",
+    meaning="The largest beta with E(beta) <= (1 + tol) E(0) + atol times the size of the answers; "
+    "--set stability.tol= and stability.atol= change the tolerance.",
 )
+#: Words of the table.
+TERMS = {
+    "beta": "The size of a move of the weights, measured as --set stability.ball= says: the "
+    "spectral norm, the Frobenius norm or the largest change of a weight.",
+    "e(beta)": "The largest error of the answers over the moves of the weights up to the size "
+    "beta that were tried, as a share of the answers: a lower bound of the true one.",
+    "ball": "Which moves of the weights count as equally large: spectral, frobenius or max-abs.",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,6 +146,7 @@ class Stability(Result):
         RADIUS_BEYOND,
         TOLERANCE_RADIUS,
     )
+    terms: ClassVar[Mapping[str, str]] = TERMS
 
     @property
     def first(self) -> PerturbationCurve:

@@ -40,6 +40,8 @@ class BatchedSubject(AbstractSubject):
         self.room: int | None = None
         #: Whether a batch was ever answered in pieces: then rows were not seen side by side.
         self.split = False
+        #: Steps of all sequences that were fed so far.
+        self.fed = 0
 
     def __getattr__(self, name: str) -> Any:
         """What else the subject has, for probes that know its kind."""
@@ -103,6 +105,7 @@ class BatchedSubject(AbstractSubject):
         self, inputs: torch.Tensor, hook: Callable[[str, torch.Tensor], None] | None = None
     ) -> torch.Tensor:
         step("measure.pass")
+        self.fed += inputs.shape[0] * inputs.shape[1]
         adapter, inner = self.identity.adapter, self.subject
         with registry.calling("adapters", adapter, "failed to answer"), shortage():
             answer = (

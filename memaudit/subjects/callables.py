@@ -21,8 +21,7 @@ from memaudit.modes import LayerSpectrum as Spectrum
 from memaudit.modes import spectrum
 from memaudit.numerics.signals import seeded
 from memaudit.report import Identity
-from memaudit.subjects.copies import Copies as ModuleEnsemble
-from memaudit.subjects.copies import mode_sources, roles_of
+from memaudit.subjects.copies import Copies, mode_sources, roles_of
 
 #: What a module raises when it cannot take the input of a trial.
 TRIAL_ERRORS = (
@@ -82,7 +81,7 @@ class CallableSubject(AbstractSubject):
         if not roles:
             return None
         sources = mode_sources(self.function)
-        return ModuleEnsemble(self.function, roles, call=self._answer, modes=sources)
+        return Copies(self.function, roles, call=self._answer, modes=sources)
 
     def spectra(self, inputs: torch.Tensor | None = None) -> tuple[Spectrum, ...]:
         """The eigenvalues that parts of a module give by a method `modes`."""
@@ -90,7 +89,7 @@ class CallableSubject(AbstractSubject):
         if not isinstance(self.function, nn.Module):
             return ()
         sources = mode_sources(self.function)
-        modes = ModuleEnsemble(self.function, {}, call=self._answer, modes=sources).modes({})
+        modes = Copies(self.function, {}, call=self._answer, modes=sources).modes({})
         return tuple(
             spectrum(
                 layer=layer,

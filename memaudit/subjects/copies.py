@@ -11,14 +11,14 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from memaudit.errors import ArgumentError, SourceError, clean
+from memaudit.errors import ArgumentError, SourceError, clean, nearest
 from memaudit.interfaces import FORMS, GROUPS, AbstractPerturbable, Role, plain_name
 
 #: How copies are evaluated: all in one batch, or each by itself.
@@ -53,11 +53,12 @@ class Copies(AbstractPerturbable):
     the weights that may be moved, each by its first name in the module. `modes` has a source for
     every recurrent layer whose eigenvalues the weights alone decide.
 
-    Laws: `run` gives for copy k what `call` gives when the module has entry k of the moved
+    Laws: `respond` gives for copy k what `call` gives when the module has entry k of the moved
     weights, and gradients flow to them where they ask for some; nothing is written to the module.
     Which way is taken is tried once, on two copies: where both ways differ by more than rounding,
     or batching fails, the copies are run one after the other; without `together` always. `around`
-    is opened once for all copies of a run, with gradients off unless they are wanted.
+    is opened once for all copies of a run, with gradients off unless they are wanted. `scaled`, if
+    there is one, is `respond_scaled` by a shorter way, for two sizes at least.
     """
 
     def __init__(
@@ -65,70 +66,86 @@ class Copies(AbstractPerturbable):
         module: nn.Module,
         roles: Mapping[str, Role] | None = None,
         *,
-        call: Callable[[nn.Module, Tensor], Tensor],
+        call: Callable[[Any, Tensor], Tensor],
         modes: Mapping[str, ModeSource] | None = None,
         around: Callable[[], AbstractContextManager[Any]] = nullcontext,
         together: bool = True,
+        scaled: Callable[[Tensor, Mapping[str, Tensor], Tensor], Tensor] | None = None,
     ) -> None:
         own = dict(module.named_parameters())
         self.module = module
         self.roles = dict(roles or {})
         self.weights = {name: own[name].detach() for name in self.roles}
+        #: TOGETHER or APART; empty before the first run decides.
+        self.execution = "" if together else APART
         self._around = around
+        self._scaled = scaled
         self._called = _Called(module, call)
-        self._execution = "" if together else APART
         # By identity: a part that stands in the model twice is moved under its first name.
-        names = {id(weight): name for name, weight in own.items()}
-        self._modes = {layer: _Modes(source, names) for layer, source in (modes or {}).items()}
-
-    @property
-    def execution(self) -> str:
-        """TOGETHER or APART; empty before the first run decides."""
-        return self._execution
+        self._names = {id(weight): name for name, weight in own.items()}
+        self._modes = {
+            layer: (source, Copies(source.part, call=_eigenvalues(source)))
+            for layer, source in (modes or {}).items()
+        }
 
     def respond(self, inputs: Tensor, moved: Mapping[str, Tensor]) -> Tensor:
         """The answers of K copies; with nothing moved there is one."""
         count = self._count(moved)
         cast = {name: value.to(self.weights[name].dtype) for name, value in moved.items()}
-        return self.run(inputs, cast, count)
+        return self._run(inputs, cast, count)
+
+    def respond_scaled(
+        self, inputs: Tensor, directions: Mapping[str, Tensor], sizes: Tensor
+    ) -> Tensor:
+        """The answers of K directions at S sizes."""
+        self._count(directions)
+        if self._scaled is None or not directions or len(sizes) < 2:
+            return super().respond_scaled(inputs, directions, sizes)
+        return self._scaled(inputs, directions, sizes)
 
     def modes(self, moved: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Layer → eigenvalues (K,n) of one step, in double precision."""
-        count = self._count(moved)
-        return {layer: source.eigenvalues(moved, count) for layer, source in self._modes.items()}
+        count, found = self._count(moved), {}
+        for layer, (source, copies) in self._modes.items():
+            values = {}
+            for name, weight in source.part.named_parameters():
+                if source.names is None or name in source.names:
+                    own = weight.detach().expand(count, *weight.shape)
+                    values[name] = _double(moved.get(self._names[id(weight)], own))
+            found[layer] = copies._run(torch.empty(1), values, count)
+        return found
 
     def _count(self, moved: Mapping[str, Tensor]) -> int:
+        """How many copies are moved; refuses what is no (K,…) of one of the weights."""
         for name, value in moved.items():
-            known = self.weights.get(name)
-            if known is None or value.shape[1:] != known.shape:
-                raise ArgumentError(
-                    f"{name} of shape {tuple(value.shape)} holds no copies of a movable weight",
-                    hint="copies stand on the first axis, before the shape of the weight",
-                )
-        counts = {len(value) for value in moved.values()}
+            if name not in self.weights:
+                fact = f"there is no weight {clean(name)!r} to move"
+                raise ArgumentError(fact, hint=nearest(name, self.weights))
+            wanted = self.weights[name].shape
+            if value.shape[1:] != wanted:
+                shape = ", ".join(map(str, ("K", *wanted)))
+                raise ArgumentError(f"{name} must be moved by ({shape}), not {tuple(value.shape)}")
+        counts = {len(value) for value in moved.values()} or {1}
         if len(counts) > 1 or 0 in counts:
             raise ArgumentError(f"the weights are moved in {sorted(counts)} copies")
-        return counts.pop() if counts else 1
-
-    def run(self, inputs: Tensor, moved: Mapping[str, Tensor], count: int) -> Tensor:
-        """The answers (K,…) of `count` copies, with (K,…) values for some of the weights."""
-        with self._settled(moved):
-            if moved:
-                return self._run(inputs, moved, count)
-            answer = self._one(inputs, {})
-            return answer.expand(count, *answer.shape)
+        return counts.pop()
 
     def _run(self, inputs: Tensor, moved: Mapping[str, Tensor], count: int) -> Tensor:
-        if count > 1 and not self._execution:
-            self._execution = self._chosen(inputs, moved)
-        if count > 1 and self._execution == TOGETHER:
-            try:
-                return self._together(inputs, moved)
-            except _UNBATCHED:
-                # Another length or other numbers took a way through the model that the trial did
-                # not; an error of the model itself comes again below.
-                self._execution = APART
-        return self._apart(inputs, moved, count)
+        """The answers (K,…) of `count` copies, with (K,…) values for some of the weights."""
+        with self._settled(moved):
+            if not moved:
+                answer = self._one(inputs, {})
+                return answer.expand(count, *answer.shape)
+            if count > 1 and not self.execution:
+                self.execution = self._chosen(inputs, moved)
+            if count > 1 and self.execution == TOGETHER:
+                try:
+                    return self._together(inputs, moved)
+                except _UNBATCHED:
+                    # Another length or other numbers took a way through the model that the trial
+                    # did not; an error of the model itself comes again below.
+                    self.execution = APART
+            return self._apart(inputs, moved, count)
 
     def _together(self, inputs: Tensor, moved: Mapping[str, Tensor]) -> Tensor:
         def one(values: dict[str, Tensor]) -> Tensor:
@@ -170,37 +187,22 @@ class Copies(AbstractPerturbable):
             yield
 
 
-class _Modes:
-    """The eigenvalues of a part, which finds its weights among those of the model."""
+def _eigenvalues(source: ModeSource) -> Callable[[nn.Module, Tensor], Tensor]:
+    """The eigenvalues of a part as an answer, to which the inputs do not matter."""
+    return lambda part, _: source.modes(part).flatten().to(torch.complex128)
 
-    def __init__(self, source: ModeSource, names: Mapping[int, str]) -> None:
-        own = source.part.named_parameters()
-        kept = [(n, t) for n, t in own if source.names is None or n in source.names]
-        self._own = [(name, names[id(t)], t.detach()) for name, t in kept]
 
-        def call(part: nn.Module, inputs: Tensor) -> Tensor:
-            del inputs
-            return source.modes(part).flatten().to(torch.complex128)
-
-        self._copies = Copies(source.part, call=call)
-
-    def eigenvalues(self, moved: Mapping[str, Tensor], count: int) -> Tensor:
-        """The eigenvalues (K,n), moved or as they are."""
-        values = {}
-        for name, called, weight in self._own:
-            value = moved.get(called)
-            value = weight.expand(count, *weight.shape) if value is None else value
-            wide = torch.complex128 if value.is_complex() else torch.float64
-            values[name] = (
-                value.to(wide) if value.is_floating_point() or value.is_complex() else value
-            )
-        return self._copies.run(torch.empty(1), values, count)
+def _double(value: Tensor) -> Tensor:
+    """In double precision; whole numbers as they are."""
+    if value.is_complex():
+        return value.to(torch.complex128)
+    return value.double() if value.is_floating_point() else value
 
 
 class _Called(nn.Module):
     """A function of a module as the `forward` of another, since weights are swapped around it."""
 
-    def __init__(self, inner: nn.Module, call: Callable[[nn.Module, Tensor], Tensor]) -> None:
+    def __init__(self, inner: nn.Module, call: Callable[[Any, Tensor], Tensor]) -> None:
         super().__init__()
         self.inner = inner
         self._call = call
@@ -250,62 +252,6 @@ def _agree(one: Tensor, other: Tensor) -> bool:
     scale = float(torch.where(finite, other, 0).abs().amax()) if other.numel() else 0.0
     off = torch.where(finite, one - other, 0).abs()
     return not off.numel() or float(off.amax()) <= _ROUNDINGS * torch.finfo(one.dtype).eps * scale
-
-
-# Complex weights, which move as pairs of real numbers
-
-
-class _RealCopies(AbstractPerturbable):
-    """Another model, whose complex weights have a last axis of real and imaginary part.
-
-    A complex diagonal moves by the modulus of its numbers; other weights move in both parts.
-    """
-
-    def __init__(self, copies: AbstractPerturbable) -> None:
-        self._copies = copies
-        self._complex = frozenset(n for n, w in copies.weights.items() if w.is_complex())
-        self.weights = {
-            name: torch.view_as_real(weight.resolve_conj()) if weight.is_complex() else weight
-            for name, weight in copies.weights.items()
-        }
-        self.roles = {
-            name: replace(role, form="pairs")
-            if name in self._complex and role.form == "diagonal"
-            else role
-            for name, role in copies.roles.items()
-        }
-        self.differentiable = copies.differentiable
-
-    @property
-    def execution(self) -> str:
-        """How the copies are run."""
-        return getattr(self._copies, "execution", "")
-
-    def respond(self, inputs: torch.Tensor, moved: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        return self._copies.respond(inputs, self._stored(moved))
-
-    def respond_scaled(
-        self,
-        inputs: torch.Tensor,
-        directions: Mapping[str, torch.Tensor],
-        sizes: torch.Tensor,
-    ) -> torch.Tensor:
-        return self._copies.respond_scaled(inputs, self._stored(directions), sizes)
-
-    def modes(self, moved: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        return self._copies.modes(self._stored(moved))
-
-    def _stored(self, moved: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return {
-            name: torch.view_as_complex(value.contiguous()) if name in self._complex else value
-            for name, value in moved.items()
-        }
-
-
-def real_copies(copies: AbstractPerturbable) -> AbstractPerturbable:
-    """The model itself where no weight is complex."""
-    some = any(weight.is_complex() for weight in copies.weights.values())
-    return _RealCopies(copies) if some else copies
 
 
 # What the weights of any module do

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from memaudit.errors import SourceError, listed
+from memaudit.errors import ArgumentError, SourceError, clean, listed
 from memaudit.interfaces import AbstractSubject
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from torch import Tensor, nn
 
@@ -17,6 +18,76 @@ if TYPE_CHECKING:
     from memaudit.report import Identity
 
 Part = TypeVar("Part", bound=AbstractSubject)
+
+
+#: What an adapter says of its option `layers`.
+LAYERS = (
+    "all, or names or numbers of the parts to run, with commas; a number is the first one in a "
+    "part's name (default all)"
+)
+ALL = "all"
+#: How many choices an error lists.
+SHOWN = 40
+_DIGITS = re.compile(r"([0-9]{1,18})")
+_NUMBER = re.compile(r"(?:^|[._])([0-9]+)(?=[._]|\Z)")
+
+
+def natural_order(names: Iterable[str]) -> list[str]:
+    """The names with numbers in their order (0, 1, 2, 10) and words in that of their appearance."""
+    words: dict[str, int] = {}
+
+    def place(name: str) -> list[int]:
+        # Words and digits take turns, so that equal places hold the same kind.
+        pieces = enumerate(_DIGITS.split(name))
+        return [int(p) if k % 2 else words.setdefault(p, len(words)) for k, p in pieces]
+
+    return sorted(names, key=place)
+
+
+def read_layers(value: Any) -> tuple[str, ...] | None:
+    """The words of the option `layers`; None for all parts."""
+    if value is None:
+        return None
+    # A layer may be called 3, and a number is what the command line makes of that.
+    items = value if isinstance(value, list | tuple) else str(value).split(",")
+    words = tuple(str(item).strip() for item in items)
+    if not words or not all(words):
+        raise ArgumentError(
+            f"layers={clean(value)!r} names no recurrent layer",
+            hint="give all, or names or numbers with commas",
+        )
+    return None if words == (ALL,) else words
+
+
+def choose_parts(names: Iterable[str], layers: tuple[str, ...] | None) -> list[str]:
+    """The parts to run, in natural order: all, or those that the option `layers` means.
+
+    A name stands for a part and for everything inside it, a number for all parts in whose names
+    it is the first number.
+    """
+    every = natural_order(names)
+    if layers is None:
+        return every
+    chosen: set[str] = set()
+    for word in layers:
+        meant = [name for name in every if name == word or name.startswith(f"{word}.")]
+        meant = meant or [n for n in every if (m := _NUMBER.search(n)) and m[1] == word]
+        if not meant:
+            raise ArgumentError(
+                f"there is no recurrent layer {clean(word)!r}",
+                hint=f"layers is all, or some of: {listed(every, most=SHOWN)}",
+            )
+        chosen.update(meant)
+    return [name for name in every if name in chosen]
+
+
+def require_all(layers: tuple[str, ...] | None) -> None:
+    """Refuse a choice of parts where the model runs as a whole."""
+    if layers is not None:
+        raise ArgumentError(
+            "the model runs as a whole: layers chooses among layers that are run one by one",
+            hint="leave it out",
+        )
 
 
 class AbstractHost(AbstractSubject, Generic[Part]):

@@ -12,6 +12,7 @@ from memaudit.testing.laws import (
     check_rule,
     check_target,
     check_token_query,
+    check_trial_query,
 )
 from memaudit.testing.samples import sample_reports
 
@@ -25,5 +26,6 @@ __all__ = [
     "check_rule",
     "check_target",
     "check_token_query",
+    "check_trial_query",
     "sample_reports",
 ]

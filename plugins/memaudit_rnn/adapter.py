@@ -14,6 +14,7 @@ from memaudit.errors import ArgumentError, MemauditError, SourceError, clean, li
 from memaudit.interfaces import AbstractAdapter, AbstractSubject, Claim, Request
 from memaudit.loading.filling import digest_tensors, require_finite
 from memaudit.report import Identity
+from memaudit.subjects.hosts import LAYERS, choose_parts, natural_order, read_layers, require_all
 from memaudit_rnn.network import (
     RecurrentNetwork,
     build_linear,
@@ -63,6 +64,7 @@ OPTIONS: Final[dict[str, str]] = {
     "head": "auto, none, or the name of the linear layer behind (default auto)",
     "output": "auto, hidden or logits: what is read; language models give hidden (default auto)",
     "pool": "none, final, last, mean or max: one answer per sequence (default none)",
+    "layers": LAYERS,
     "batch_first": "how the model was trained; recorded only, sequences are fed as (B,T,D)",
 }
 CHOICES: Final[dict[str, tuple[str, ...]]] = {
@@ -82,6 +84,7 @@ class Settings:
     head: str = "auto"
     output: str = "auto"
     pool: str | None = None
+    layers: tuple[str, ...] | None = None
     batch_first: str | None = None
 
     def notes(self) -> tuple[str, ...]:
@@ -93,10 +96,13 @@ class Settings:
 
 def read_settings(options: Mapping[str, Any]) -> Settings:
     """The settings behind the user's options; unknown names and values are refused."""
-    values: dict[str, str] = {}
+    values: dict[str, Any] = {}
     for name, value in options.items():
         if name not in OPTIONS:
             raise ArgumentError(f"unknown option {clean(name)!r}", hint=nearest(name, OPTIONS))
+        if name == "layers":
+            values[name] = read_layers(value)
+            continue
         text = "none" if value is None else str(value)
         choices = CHOICES.get(name)
         if choices is not None:
@@ -172,15 +178,20 @@ def open_file(
     stated = read_config(checkpoint.config, checkpoint.metadata)
     dtype = request.dtype or (torch.float32 if request.device.type == "mps" else torch.float64)
     file = _File(text, checkpoint, request.device, dtype, settings, stated, lookalike_names)
+    named = {stack.name: stack for stack in stacks}
+    run = [named[name] for name in choose_parts(named, settings.layers)]
     if len(stacks) > 1:
-        names = listed(stack.name for stack in stacks)
+        names = listed(natural_order(named))
         return file.host(
-            stacks, f"how {names} are joined is not stored in the file: each is run by itself"
+            run, f"how {names} are joined is not stored in the file: each is run by itself"
         )
     stated.check(stacks[0])
     layers, others = layers_among(tensors, stacks[0].keys.keys.values())
     around = place(stacks[0], layers, others, settings)
-    return file.whole(stacks[0], around) if around.whole else file.host(stacks, *around.notes)
+    if not around.whole:
+        return file.host(run, *around.notes)
+    require_all(settings.layers)
+    return file.whole(stacks[0], around)
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,8 +374,10 @@ def open_module(
             raise ArgumentError(f"{name} is an option of files, not of modules in memory")
     dropped = [name for name, _ in module.named_parameters() if name.endswith("_raw")]
     parts: dict[str, RnnSubject] = {}
-    for path, layer in layers.items():
-        name, subject = _open_layer(text, path, layer, dropped, request.dtype, settings)
+    if "" in layers:
+        require_all(settings.layers)
+    for path in choose_parts(layers, settings.layers):
+        name, subject = _open_layer(text, path, layers[path], dropped, request.dtype, settings)
         parts[name] = subject
     first = next(iter(parts.values()))
     if "" in layers:

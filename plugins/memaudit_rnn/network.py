@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -116,6 +116,20 @@ def _lstm(given: Tensor, h: Tensor, c: Tensor, weights: CellWeights) -> tuple[Te
     return shown, kept
 
 
+def _states(mode: str, x: Tensor, named: Mapping[str, Tensor], end: str) -> Tensor:
+    """The states (T,B,·) of one layer in one direction of time, the end of its weights' names."""
+    weights = cell_weights(named, end)
+    # Products of few rows are fastest with the rows of the second factor one behind the other.
+    weights = replace(weights, weight_hh=weights.weight_hh.mT.contiguous().mT)
+    state = tuple(x.new_zeros(x.shape[1], size) for size in weights.sizes)
+    order = -1 if end.endswith("reverse") else 1
+    shown: list[Tensor] = []
+    for now in drive(mode, x, weights).unbind()[::order]:
+        state = advance(mode, now, state, weights)
+        shown.append(state[0])
+    return torch.stack(shown[::order])
+
+
 class RecurrentNetwork(nn.Module):
     """[table or encoder] → stack → [pool] → [head], with the weights of the source.
 
@@ -158,6 +172,21 @@ class RecurrentNetwork(nn.Module):
         elif self.encoder is not None:
             inputs = self.encoder(inputs)
         answer = self.pooled(self.stack(inputs)[0])
+        return answer if self.head is None else self.head(answer)
+
+    def unrolled(self, inputs: Tensor) -> Tensor:
+        """The answers to floats step by step, which many copies can take together.
+
+        They differ from those of torch's own kernels by rounding.
+        """
+        stack = self.stack
+        named = {name: getattr(stack, name) for name in stack._flat_weights_names}
+        x = inputs.to(named["weight_ih_l0"]).transpose(0, 1)
+        x = x if self.encoder is None else self.encoder(x)
+        for layer in range(stack.num_layers):
+            ends = [end for _, end in time_directions(stack)]
+            x = torch.cat([_states(stack.mode, x, named, f"_l{layer}{end}") for end in ends], -1)
+        answer = self.pooled(x.transpose(0, 1))
         return answer if self.head is None else self.head(answer)
 
     def pooled(self, states: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from memaudit.interfaces import AbstractDynamics, AbstractSubject, StateBlock
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.subjects.hosts import AbstractHost
-from memaudit_rnn.copies import RawEnsemble, RnnEnsemble
+from memaudit_rnn.copies import copies_of
 from memaudit_rnn.network import (
     MODES,
     CellWeights,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from memaudit.report import Identity
+    from memaudit.subjects.copies import Copies
     from memaudit_rnn.network import RecurrentNetwork
 
 
@@ -72,11 +73,9 @@ class RnnSubject(AbstractSubject):
         stack = RnnDynamics(own.stack, layers, encoder=own.encoder, forms=forms)
         return {layers[0].removesuffix(".l0"): stack}
 
-    def perturbable(self) -> RnnEnsemble | RawEnsemble:
-        """Copies of the network, answered by batched cells; of a retrofit the raw weights move."""
-        if retrofitted_forms(self.network.stack):
-            return RawEnsemble(self.network, self._layers())
-        return RnnEnsemble(self.network, self._layers())
+    def perturbable(self) -> Copies:
+        """Copies of the network; of a retrofit the raw weights move."""
+        return copies_of(self.network, self._layers())
 
     def weights(self) -> Mapping[str, Tensor]:
         """The parameters of the network."""

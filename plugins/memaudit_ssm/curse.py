@@ -425,7 +425,7 @@ def _core(
         require_alike(tensors, (key, 0), (group.keys["P.weight"], 0))
         require_alike(tensors, (key, 0), (group.keys["P.weight"], 1))
     word = _cell(group, hyper, mixed=f"{group.prefix}{_MIXING[0]}" in tensors)
-    # Only where the config speaks of the net is its silence the code's default.
+    # Only where the config states the net does a missing word mean the code's default.
     speaks = any(hyper.section(*path) for path in _NETS)
     step = _step(hyper, default="1.0" if speaks else None)
     default = "linear" if speaks else None

@@ -340,7 +340,7 @@ def whole_model(
         for name in wanted
     ]
     in_file = {short: name for name, short in tree.names.items()}
-    # Kernels that are no matrices are told by their own names.
+    # Kernels that are no matrices are known by their own names.
     given = {in_file[name]: tree.tensors[name] for name in _ENCODER_DECODER}
     first, last = (in_file[name] for name in _ENCODER_DECODER)
     inputs, outputs = shape_of(given, first, 2)[1], shape_of(given, last, 2)[0]

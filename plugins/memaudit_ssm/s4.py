@@ -612,7 +612,7 @@ class S4Block(nn.Module):
 
 
 _FAMILY_MODES = {"diag": False, "s4d": False, "dplr": True, "nplr": True, "s4": True}
-#: Either tells of a layer, so that the loss of the other is told too.
+#: Either tells of a layer, so that the loss of the other is reported, too.
 _FIRST = re.compile(r"^(?P<prefix>(?:.*\.)?)kernel\.(?:inv_dt|A_real)\Z")
 #: The axes: Q channels, K kernels, H features, T step sizes, N modes, S copies, R the rank.
 _AXES = {
@@ -865,7 +865,7 @@ def require_agreement(
 
 
 def require_rank(hyper: Hyperparameters, rank: int, key: str) -> None:
-    """Refuse another rank than the config says; where it is silent, the code's own is 1."""
+    """Refuse another rank than the config says; where it does not say, the code's own is 1."""
     stated = layer_setting(hyper, "rank")
     if hyper.has_config and rank != (1 if stated is None else stated):
         other = "does not say so" if stated is None else f"says {clean(stated)}"

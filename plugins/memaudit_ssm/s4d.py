@@ -244,7 +244,7 @@ _FIRST = re.compile(r"^(?P<prefix>(?:.*\.)?)kernel\.(?P<role>log_A_real|A_imag)\
 _KERNEL = ("kernel.C", "kernel.log_dt", "kernel.log_A_real", "kernel.A_imag")
 _MIX = ("output_linear.0.weight", "output_linear.0.bias")
 _NETS = (("model", "net"), ("net",))
-#: How log_A_real becomes a rate is told by the kernel of the module alone.
+#: How log_A_real becomes a rate follows from the kernel of the module alone.
 UNCLEAR = "how log_A_real becomes a rate is not clear: its kernel is that of no known form"
 
 

@@ -1,17 +1,17 @@
-"""Selective scans of Mamba-1 in hosts of unknown make: each is run by itself."""
+"""Mixers of Mamba-1 and Mamba-2 in hosts of unknown make: each is run by itself."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import gcd
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from memaudit.errors import ArgumentError, SourceError, clean, listed
 from memaudit.interfaces import (
@@ -25,13 +25,21 @@ from memaudit.loading.filling import fill, require_finite
 from memaudit.modes import LayerSpectrum as Spectrum
 from memaudit.modes import point, spectrum
 from memaudit.numerics.inputs import checked_inputs
-from memaudit.numerics.scans import selective_scan
 from memaudit.reparams import Exp
 from memaudit.report import Identity, Recurrence
 from memaudit.subjects.copies import Copies, ModeSource
-from memaudit.subjects.hosts import AbstractHost
+from memaudit.subjects.hosts import AbstractHost, choose_parts, natural_order
 from memaudit_ssm.core import retrofit_form
-from memaudit_ssm.settings import Opening, unsupported
+from memaudit_ssm.mixers import (
+    EPSILON,
+    OPTIONAL,
+    AbstractMixer,
+    DualMixer,
+    DualShape,
+    SelectiveMixer,
+    SelectiveShape,
+)
+from memaudit_ssm.settings import Hyperparameters, Opening, unsupported
 
 #: A mixer of Mamba-1; models that scan both ways spell the other way A_b_log, D_b, dt_proj_b.
 PLAIN = re.compile(r"^(?P<prefix>(?:.*\.)?)A(?:_(?P<letter>[a-z]))?_log\Z")
@@ -53,18 +61,37 @@ ALIKE = re.compile(
 BLOCK = re.compile(r"^(?P<root>(?:.*\.)?)layers\.(?P<number>[0-9]+)\.")
 
 
+#: What stands around the scan of a whole mixer, and what of it none is without.
+_AROUND = ("in_weight", "in_bias", "conv_weight", "conv_bias", "out_weight", "out_bias")
+_NEEDED = ("in_weight", "conv_weight", "out_weight")
+#: How deep inside a module its tensors are looked for.
+_DEEPEST = 3
+
+
 @dataclass(frozen=True, slots=True)
 class ScanKeys:
     """The names of one scan's tensors: role → key in the checkpoint.
 
-    Roles are A_log, D, dt_weight, dt_bias, x_weight and, where there is one, x_bias. A `merged`
-    scan has a first axis of directions; else `letter` tells the directions of a module apart.
+    Roles are those of the shapes in `memaudit_ssm.mixers`. A `merged` scan has a first axis of
+    directions; else `letter` tells the directions of a module apart. `dual` is Mamba-2. `bare` says
+    why the scan is run without what stands around it, and is empty for a whole mixer.
     """
 
     prefix: str
     merged: bool
     letter: str
+    dual: bool
     keys: dict[str, str]
+    bare: str = ""
+
+    def ends(self, roles: Iterable[str]) -> str:
+        """The names of some tensors inside the module."""
+        return ", ".join(self.keys[role].removeprefix(self.prefix) for role in roles)
+
+    def stripped(self, why: str) -> ScanKeys:
+        """The scan without what stands around it."""
+        inner = {role: key for role, key in self.keys.items() if role not in _AROUND}
+        return replace(self, keys=inner, bare=why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,28 +103,82 @@ class Found:
 
 
 def find_scans(names: Collection[str]) -> Found:
-    """Every selective scan among the names, in the order of their first tensor."""
+    """Every mixer or bare scan among the names, in the order of their first tensor."""
     known = set(names)
     normed = {match["prefix"]: name for name in names if (match := NORM.match(name))}
+    begun = {name: keys for name in names if (keys := _keys_of(name, known)) is not None}
+    strange = _strangers(names, begun.values())
     scans: list[ScanKeys] = []
     refused: dict[str, str] = {}
-    for name in names:
-        keys = _keys_of(name)
-        if keys is None:
-            continue
-        missing = [key for role, key in keys.keys.items() if role != "x_bias" and key not in known]
-        if missing:
-            ends = ", ".join(key.removeprefix(keys.prefix) for key in missing)
-            dual = {f"{keys.prefix}dt_bias", f"{keys.prefix}in_proj.weight"} <= known
-            later = "Mamba-2, which needs its whole model; " if dual else ""
-            refused[name] = f"{later}without {ends}"
+    for name, keys in begun.items():
+        there = replace(keys, keys={role: key for role, key in keys.keys.items() if key in known})
+        missing = [role for role in keys.keys if role not in there.keys and role not in OPTIONAL]
+        # Mamba-2 has B, C and dt in in_proj: without what stands around it nothing can be run.
+        lost = [role for role in missing if keys.dual or role not in _NEEDED]
+        alien = strange.get(keys.prefix, "").removeprefix(keys.prefix)
+        kind = "Mamba-2, " if keys.dual else ""
+        bare = ""
+        if keys.merged:
+            bare = "directions side by side in one tensor"
+        elif missing:
+            bare = f"without {keys.ends(missing)}"
+        elif alien:
+            bare = f"a mixer has no {alien}"
+        if lost:
+            refused[name] = f"{kind}without {keys.ends(lost)}"
         elif keys.prefix in normed:
             norm = normed[keys.prefix].removeprefix(keys.prefix)
-            refused[name] = f"{norm} stands between x_proj and the scan"
+            refused[name] = f"{kind}{norm} stands between x_proj and the scan"
+        elif keys.dual and bare:
+            refused[name] = f"{kind}{bare}"
         else:
-            there = {role: key for role, key in keys.keys.items() if key in known}
-            scans.append(ScanKeys(keys.prefix, keys.merged, keys.letter, there))
+            scans.append(there.stripped(bare) if bare else there)
     return Found(tuple(scans), refused)
+
+
+def _keys_of(name: str, known: set[str]) -> ScanKeys | None:
+    """The keys that a scan with this A has when nothing of its mixer is missing."""
+    if match := MERGED.match(name):
+        ends = ("Ds", "dt_projs_weight", "dt_projs_bias", "x_proj_weight", "x_proj_bias")
+        roles = ("D", "dt_weight", "dt_bias", "x_weight", "x_bias")
+        letter, dual = "", False
+    elif match := PLAIN.match(name):
+        prefix, letter = match["prefix"], match["letter"] or ""
+        way = f"_{letter}" if letter else ""
+        dual = not letter and {f"{prefix}dt_bias", f"{prefix}in_proj.weight"} <= known
+        dual = dual and f"{prefix}dt_proj.weight" not in known
+        roles = ("D", "dt_bias", "norm_weight", *_AROUND)
+        ends = ("D", "dt_bias", "norm.weight")
+        if not dual:
+            roles = ("D", "dt_weight", "dt_bias", "x_weight", "x_bias", *_AROUND)
+            ends = (f"D{way}", f"dt_proj{way}.weight", f"dt_proj{way}.bias")
+            ends += (f"x_proj{way}.weight", f"x_proj{way}.bias")
+        # Both directions of a module share its projections.
+        layers = ("in_proj", f"conv1d{way}", "out_proj")
+        ends += tuple(f"{layer}.{end}" for layer in layers for end in ("weight", "bias"))
+    else:
+        return None
+    keys = {role: match["prefix"] + end for role, end in zip(roles, ends, strict=True)}
+    merged = match.re is MERGED
+    return ScanKeys(match["prefix"], merged, letter, dual, {"A_log": name, **keys})
+
+
+def _strangers(names: Iterable[str], scans: Iterable[ScanKeys]) -> dict[str, str]:
+    """Prefix of a module → a tensor inside it that none of its scans has."""
+    own: dict[str, set[str]] = {}
+    for scan in scans:
+        own.setdefault(scan.prefix, set()).update(scan.keys.values())
+    found: dict[str, str] = {}
+    for name in names:
+        inside = name
+        for _ in range(_DEEPEST):
+            inside = inside.removesuffix(".").rpartition(".")[0]
+            inside = f"{inside}." if inside else ""
+            if inside in own:
+                if name not in own[inside]:
+                    found.setdefault(inside, name)
+                break
+    return found
 
 
 def lookalikes(names: Iterable[str]) -> list[str]:
@@ -120,56 +201,13 @@ def is_language_model(names: Collection[str], scans: Iterable[ScanKeys]) -> bool
     return all(f"{block}mixer.A_log" in known for block in blocks)
 
 
-def _keys_of(name: str) -> ScanKeys | None:
-    """The keys that a scan with this A must have."""
-    if match := MERGED.match(name):
-        letter = ""
-        ends = ("Ds", "dt_projs_weight", "dt_projs_bias", "x_proj_weight", "x_proj_bias")
-    elif match := PLAIN.match(name):
-        letter = match["letter"] or ""
-        way = f"_{letter}" if letter else ""
-        ends = (f"D{way}", f"dt_proj{way}.weight", f"dt_proj{way}.bias")
-        ends += (f"x_proj{way}.weight", f"x_proj{way}.bias")
-    else:
-        return None
-    prefix, roles = match["prefix"], ("D", "dt_weight", "dt_bias", "x_weight", "x_bias")
-    keys = {role: prefix + end for role, end in zip(roles, ends, strict=True)}
-    return ScanKeys(prefix, match.re is MERGED, letter, {"A_log": name, **keys})
+def read_shape(
+    keys: ScanKeys, tensors: Mapping[str, Tensor]
+) -> tuple[ScanKeys, SelectiveShape | DualShape]:
+    """The sizes behind some keys, or E_WEIGHTS when the shapes contradict each other.
 
-
-@dataclass(frozen=True, slots=True)
-class ScanShape:
-    """Sizes of one scan: channels d, states N per channel, rank R of dt, directions K."""
-
-    channels: int
-    states: int
-    rank: int
-    directions: int = 1
-
-    def single(self) -> dict[str, tuple[int, ...]]:
-        """The shape of every tensor of one direction, by role."""
-        d, n, rank = self.channels, self.states, self.rank
-        return {
-            "A_log": (d, n),
-            "D": (d,),
-            "dt_weight": (d, rank),
-            "dt_bias": (d,),
-            "x_weight": (rank + 2 * n, d),
-            "x_bias": (rank + 2 * n,),
-        }
-
-    def stored(self, role: str, *, merged: bool) -> list[tuple[int, ...]]:
-        """The shapes that a file may keep a tensor in; A and D may hold directions as rows."""
-        one = self.single()[role]
-        if not merged:
-            return [one]
-        stacked = (self.directions, *one)
-        rows = (self.directions * one[0], *one[1:])
-        return [rows, stacked] if role in ("A_log", "D") else [stacked]
-
-
-def read_shape(keys: ScanKeys, tensors: Mapping[str, Tensor]) -> ScanShape:
-    """The sizes behind some keys, or E_WEIGHTS when the shapes contradict each other."""
+    A scan of Mamba-1 whose surroundings have other shapes than those of a mixer is run bare.
+    """
     found = {role: tensors[key] for role, key in keys.keys.items()}
     for role, tensor in found.items():
         if not tensor.is_floating_point():
@@ -180,24 +218,67 @@ def read_shape(keys: ScanKeys, tensors: Mapping[str, Tensor]) -> ScanShape:
                 hint="quantized weights must be dequantized before they are saved",
                 stage="weights",
             )
+    if keys.dual:
+        return keys, _dual_shape(keys, found)
     dt, a = found["dt_weight"], found["A_log"]
     axes = 3 if keys.merged else 2
     if dt.ndim != axes or a.ndim not in (2, axes) or 0 in (*dt.shape, *a.shape):
         raise _contradiction(keys, found, "filled axes (d, N) of A and (d, R) of dt_proj")
     directions = int(dt.shape[0]) if keys.merged else 1
-    shape = ScanShape(int(dt.shape[-2]), int(a.shape[-1]), int(dt.shape[-1]), directions)
-    for role, tensor in found.items():
-        possible = shape.stored(role, merged=keys.merged)
-        if tuple(tensor.shape) not in possible:
-            end = clean(keys.keys[role].removeprefix(keys.prefix))
-            raise _contradiction(keys, found, f"{possible[0]} for {end}")
+    shape = SelectiveShape(int(dt.shape[-2]), int(a.shape[-1]), int(dt.shape[-1]), directions)
+    inner = {role: tensor for role, tensor in found.items() if role not in _AROUND}
+    if wrong := _misfit(keys, inner, shape):
+        raise _contradiction(keys, inner, wrong)
+    if len(inner) == len(found):
+        return keys, shape
+    around = _around_shape(found)
+    whole = None if around is None else replace(shape, around=around)
+    if whole is None or _misfit(keys, found, whole):
+        return keys.stripped(f"{_facts(keys, found, _NEEDED)} are not those of a mixer"), shape
+    return keys, whole
+
+
+def _dual_shape(keys: ScanKeys, found: Mapping[str, Tensor]) -> DualShape:
+    around = _around_shape(found)
+    if around is None or found["A_log"].ndim != 1 or not found["A_log"].numel():
+        raise _contradiction(keys, found, "filled axes (H,) of A and those of a Mamba-2 mixer")
+    heads, inner = len(found["A_log"]), int(found["out_weight"].shape[1])
+    shape = DualShape(heads, inner, len(found["conv_weight"]), around)
+    if inner % heads or shape.keys < 1 or (shape.mixed - inner) % 2:
+        raise _contradiction(keys, found, f"{inner} channels shared by {heads} heads, B and C")
+    if wrong := _misfit(keys, found, shape):
+        raise _contradiction(keys, found, wrong)
     return shape
 
 
+def _around_shape(found: Mapping[str, Tensor]) -> tuple[int, int, int] | None:
+    """Inputs, outputs and length of the convolution; None when the axes are not those."""
+    entry, taps, out = (found[role] for role in _NEEDED)
+    if (entry.ndim, taps.ndim, out.ndim) != (2, 3, 2) or 0 in (
+        *entry.shape,
+        *taps.shape,
+        *out.shape,
+    ):
+        return None
+    return int(entry.shape[1]), int(out.shape[0]), int(taps.shape[2])
+
+
+def _misfit(keys: ScanKeys, found: Mapping[str, Tensor], shape: SelectiveShape | DualShape) -> str:
+    """The wanted shape of the first tensor that has another; empty when there is none."""
+    for role, tensor in found.items():
+        possible = shape.stored(role, merged=keys.merged)
+        if tuple(tensor.shape) not in possible:
+            return f"{possible[0]} for {clean(keys.ends([role]))}"
+    return ""
+
+
 def directions_of(
-    keys: ScanKeys, shape: ScanShape, tensors: Mapping[str, Tensor]
+    keys: ScanKeys, shape: SelectiveShape | DualShape, tensors: Mapping[str, Tensor]
 ) -> Iterator[dict[str, Tensor]]:
-    """The tensors of every direction by role, as views of the stored ones."""
+    """The tensors of every direction by role, as views where one tensor holds several."""
+    if not keys.merged:
+        yield {role: tensors[key] for role, key in keys.keys.items()}
+        return
     single = shape.single()
     stacked = {
         role: tensors[key].reshape(shape.directions, *single[role])
@@ -207,11 +288,12 @@ def directions_of(
         yield {role: tensor[k] for role, tensor in stacked.items()}
 
 
+def _facts(keys: ScanKeys, found: Mapping[str, Tensor], roles: Iterable[str]) -> str:
+    return ", ".join(f"{keys.ends([role])} {tuple(found[role].shape)}" for role in roles)
+
+
 def _contradiction(keys: ScanKeys, found: Mapping[str, Tensor], wanted: str) -> SourceError:
-    facts = ", ".join(
-        f"{keys.keys[role].removeprefix(keys.prefix)} {tuple(tensor.shape)}"
-        for role, tensor in found.items()
-    )
+    facts = _facts(keys, found, found)
     where = clean(keys.prefix.rstrip(".")) or "the file"
     return SourceError(
         "E_WEIGHTS",
@@ -266,40 +348,39 @@ def fresh(name: str, taken: set[str], number: int) -> str:
     return name
 
 
-CELL = "mamba1"
-
 #: A report of that many scans is read by nobody; large models have a few hundred.
 MOST_SCANS = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """One direction of a selective scan; `layer` is the module that it belongs to.
+    """A mixer, or one direction of a selective scan; `layer` is the module that it belongs to.
 
-    `tensors` are views of the file's by role, `keys` the names of the tensors they were cut from.
+    `tensors` are those of the file, or views of them, by role, `keys` the names of the tensors
+    they were cut from. `bare` says why it is no whole mixer.
     """
 
     name: str
     layer: str
-    shape: ScanShape
+    shape: SelectiveShape | DualShape
     tensors: dict[str, Tensor] = field(repr=False)
     keys: tuple[str, ...]
+    bare: str = ""
 
-    @property
-    def parameters(self) -> int:
-        """How many weights this direction has."""
-        return sum(tensor.numel() for tensor in self.tensors.values())
 
-    @property
-    def sizes(self) -> str:
-        """Its sizes in a few words."""
-        return f"{self.shape.channels} channels of {self.shape.states} states"
+def count(scans: Iterable[Scan]) -> int:
+    """How many weights some scans have; those that directions share count once."""
+    every = (tensor for scan in scans for tensor in scan.tensors.values())
+    return sum({(t.data_ptr(), t.shape): t.numel() for t in every}.values())
 
 
 def read_scans(groups: Sequence[ScanKeys], tensors: Mapping[str, Tensor]) -> list[Scan]:
-    """The scans behind all keys; E_WEIGHTS for contradicting shapes, E_LIMIT for too many."""
-    shapes = [read_shape(keys, tensors) for keys in groups]
-    total = sum(shape.directions for shape in shapes)
+    """The scans behind all keys in natural order of their names.
+
+    E_WEIGHTS for contradicting shapes, E_LIMIT for too many.
+    """
+    read = [read_shape(keys, tensors) for keys in groups]
+    total = sum(shape.directions for _, shape in read)
     if total > MOST_SCANS:
         raise SourceError(
             "E_LIMIT",
@@ -308,10 +389,9 @@ def read_scans(groups: Sequence[ScanKeys], tensors: Mapping[str, Tensor]) -> lis
             stage="recognise",
         )
     modules = module_names(keys.prefix for keys in groups)
-    taken: set[str] = set()
-    scans: list[Scan] = []
+    scans: dict[str, Scan] = {}
     for prefix, layer in modules.items():
-        inside = [(k, s) for k, s in zip(groups, shapes, strict=True) if k.prefix == prefix]
+        inside = [(keys, shape) for keys, shape in read if keys.prefix == prefix]
         # A file may be sorted by name, and A_b_log stands before A_log there.
         inside.sort(key=lambda pair: (pair[0].merged, pair[0].letter))
         counts = [shape.directions for _, shape in inside]
@@ -319,97 +399,45 @@ def read_scans(groups: Sequence[ScanKeys], tensors: Mapping[str, Tensor]) -> lis
         for keys, shape in inside:
             used = tuple(keys.keys.values())
             for cut in directions_of(keys, shape, tensors):
-                name = fresh(next(names), taken, len(scans))
-                scans.append(Scan(name, layer, shape, cut, used))
-    return scans
+                name = fresh(next(names), set(scans), len(scans))
+                scans[name] = Scan(name, layer, shape, cut, used, keys.bare)
+    return [scans[name] for name in natural_order(scans)]
+
+
+#: Where configs say the settings of mixers.
+_PLACES = (("ssm_cfg",), ("model",), ())
+_ORIGINAL = "not stored in the file; the original code's own default"
+
+
+def settled(scans: Iterable[Scan], hyper: Hyperparameters) -> list[Scan]:
+    """The scans with what no tensor of Mamba-2 says."""
+    every = list(scans)
+    duals = [scan.shape for scan in every if isinstance(scan.shape, DualShape)]
+    if not duals:
+        return every
+    most = gcd(*(size for shape in duals for size in (shape.heads, shape.keys)))
+    choices = [str(n) for n in range(1, most + 1) if most % n == 0]
+    groups = hyper.choice(
+        "ngroups", choices, default="1", also=("n_groups",), places=_PLACES, why=_ORIGINAL
+    )
+    first = hyper.flag("norm_before_gate", default=False, places=_PLACES, why=_ORIGINAL)
+    return [
+        replace(scan, shape=replace(scan.shape, groups=int(groups), norm_before_gate=first))
+        if isinstance(scan.shape, DualShape)
+        else scan
+        for scan in every
+    ]
 
 
 def recurrences(scans: Iterable[Scan]) -> tuple[Recurrence, ...]:
     """One record per module, with the number of its directions."""
-    groups: dict[tuple[str, int, int], list[Scan]] = {}
+    groups: dict[tuple[str, str, int], list[Scan]] = {}
     for scan in scans:
-        key = (scan.layer, scan.shape.channels, scan.shape.states)
-        groups.setdefault(key, []).append(scan)
+        groups.setdefault((scan.layer, scan.shape.cell, scan.shape.modes), []).append(scan)
     return tuple(
-        Recurrence(
-            layer=layer,
-            cell=CELL,
-            size=channels * states,
-            parameters=sum(scan.parameters for scan in group),
-            directions=len(group),
-        )
-        for (layer, channels, states), group in groups.items()
+        Recurrence(layer, cell, modes, count(group), directions=len(group))
+        for (layer, cell, modes), group in groups.items()
     )
-
-
-class SelectiveScan(nn.Module):
-    """The recurrence of Mamba-1 with the projections that steer it, (B,T,d) → (B,T,d).
-
-    With dt, B and C linear in the input u_t, dt = softplus(W·x_proj(u_t) + bias):
-    h_t = exp(dt·A) h_{t-1} + dt·B_t u_t and y_t = C_t·h_t + D u_t, A = -exp(A_log).
-    """
-
-    A_log: Tensor
-    D: Tensor
-    dt_weight: Tensor
-    dt_bias: Tensor
-    x_weight: Tensor
-    x_bias: Tensor | None
-
-    def __init__(self, scan: Scan, *, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.sizes = (scan.shape.rank, scan.shape.states, scan.shape.states)
-        for role, shape in scan.shape.single().items():
-            value = None
-            if role in scan.tensors:
-                empty = torch.empty(shape, device="meta", dtype=dtype)
-                value = nn.Parameter(empty, requires_grad=False)
-            self.register_parameter(role, value)
-
-    def rates(self) -> Tensor:
-        """A (d,N), the rates of the states in continuous time: all negative."""
-        return -self.A_log.exp()
-
-    def decay(self) -> DiagonalDecay:
-        """The weight that makes the modes."""
-        return DiagonalDecay(self, "A_log", Exp())
-
-    def steps(self, inputs: Tensor) -> Tensor:
-        """The step sizes dt (B,T,d) that the inputs (B,T,d) set."""
-        low = self._projected(inputs)[0]
-        return functional.softplus(functional.linear(low, self.dt_weight, self.dt_bias))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """The scan over time, from a state of zeros."""
-        low, b, c = self._projected(inputs)
-        answer = selective_scan(
-            inputs.mT,
-            functional.linear(low, self.dt_weight).mT,
-            self.rates(),
-            b.mT,
-            c.mT,
-            D=self.D,
-            delta_bias=self.dt_bias,
-            delta_softplus=True,
-        )
-        assert isinstance(answer, Tensor)  # the last state was not asked for
-        return answer.mT
-
-    def stepped(self, inputs: Tensor) -> Tensor:
-        """The same step by step, nothing written in place: for copies at once and gradients."""
-        low, b, c = self._projected(inputs)
-        dt = functional.softplus(functional.linear(low, self.dt_weight, self.dt_bias))
-        decays = torch.exp(dt.unsqueeze(-1) * self.rates())  # (B,T,d,N)
-        fed = (dt * inputs).unsqueeze(-1) * b.unsqueeze(2)
-        state = torch.zeros_like(fed[:, 0])
-        states: list[Tensor] = []
-        for decay, now in zip(decays.unbind(1), fed.unbind(1), strict=True):
-            state = torch.addcmul(now, decay, state)
-            states.append(state)
-        return torch.einsum("btdn,btn->btd", torch.stack(states, dim=1), c) + self.D * inputs
-
-    def _projected(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        return functional.linear(inputs, self.x_weight, self.x_bias).split(self.sizes, dim=-1)
 
 
 def published_scans(module: nn.Module, own: Mapping[str, Tensor]) -> Iterator[DiagonalDecay]:
@@ -423,9 +451,12 @@ def published_scans(module: nn.Module, own: Mapping[str, Tensor]) -> Iterator[Di
             yield DiagonalDecay(module, scan.keys["A_log"], Exp())
 
 
-def build(scan: Scan, *, device: torch.device, dtype: torch.dtype) -> SelectiveScan:
+def build(scan: Scan, *, device: torch.device, dtype: torch.dtype) -> AbstractMixer:
     """The module with the weights of the scan; E_NONFINITE when A is too large for the dtype."""
-    network = SelectiveScan(scan, dtype=dtype)
+    if isinstance(scan.shape, DualShape):
+        network = DualMixer(scan.shape, scan.tensors, dtype=dtype)
+    else:
+        network = SelectiveMixer(scan.shape, scan.tensors, dtype=dtype)
     fill(network, scan.tensors, device=device)
     if not bool(torch.isfinite(network.rates()).all()):
         largest = float(network.A_log.max())
@@ -449,24 +480,31 @@ _ROLES: Mapping[str, tuple[str, str]] = {
     "dt_weight": ("input", "matrix"),
     "x_weight": ("input", "matrix"),
     "x_bias": ("input", "vector"),
+    "in_weight": ("input", "matrix"),
+    "in_bias": ("input", "vector"),
+    "conv_weight": ("input", "matrix"),
+    "conv_bias": ("input", "vector"),
     "D": ("readout", "diagonal"),
+    "norm_weight": ("readout", "diagonal"),
+    "out_weight": ("readout", "matrix"),
+    "out_bias": ("readout", "vector"),
 }
 
 
 class ScanSubject(AbstractSubject):
-    """A selective scan that answers batches (B,T,d) of what its host feeds it."""
+    """A mixer, or a bare scan, that answers batches (B,T,D) of what its host feeds it."""
 
-    def __init__(self, name: str, network: SelectiveScan, identity: Identity) -> None:
+    def __init__(self, name: str, network: AbstractMixer, identity: Identity) -> None:
         self.name = name
         self.network = network
         self.identity = identity
-        self.input_size = network.A_log.shape[0]
+        self.input_size = network.width
         self.pooled = False
         self.device = network.A_log.device
         self.dtype = network.A_log.dtype
 
     def respond(self, inputs: Tensor) -> Tensor:
-        """Answer (B,T,d) floats by (B,T,d)."""
+        """Answer (B,T,D) floats by (B,T,M)."""
         checked = self._checked(inputs)
         with torch.no_grad():
             return self.network(checked)
@@ -476,11 +514,11 @@ class ScanSubject(AbstractSubject):
         return self.network.state_dict()
 
     def live_modules(self) -> Mapping[str, nn.Module]:
-        """The scan itself."""
+        """The mixer or scan itself."""
         return {"": self.network}
 
     def perturbable(self) -> AbstractPerturbable:
-        """The scan with its weights as an argument; its eigenvalues are those at rest."""
+        """The module with its weights as an argument; its eigenvalues are those at rest."""
         roles = {
             name: Role(*_ROLES[plain_name(name)], self.name)
             for name, _ in self.network.named_parameters()
@@ -490,18 +528,17 @@ class ScanSubject(AbstractSubject):
             return network.stepped(self._checked(inputs))
 
         def modes(network: Any) -> Tensor:
-            zeros = self._zero_input().to(network.A_log.dtype)
-            return torch.exp(network.steps(zeros)[0, 0].unsqueeze(-1) * network.rates())
+            return torch.exp(network.rest().unsqueeze(-1) * network.rates())
 
         sources = {self.name: ModeSource(self.network, modes)}
         return Copies(self.network, roles, call=call, modes=sources)
 
     def spectra(self, inputs: Tensor | None = None) -> tuple[Spectrum, ...]:
-        """The eigenvalues exp(dt·A) at rest, and at quantiles of dt over the inputs (B,T,d)."""
+        """The eigenvalues exp(dt·A) at rest, and at quantiles of dt over the inputs (B,T,D)."""
         checked = None if inputs is None else self._checked(inputs)
         with torch.no_grad():
             rates = _numbers(self.network.rates())
-            rest = _numbers(self.network.steps(self._zero_input())[0, 0])
+            rest = _numbers(self.network.rest())
             dt = None if checked is None else _numbers(self.network.steps(checked).flatten(0, 1))
         points = ()
         if dt is not None:
@@ -511,7 +548,7 @@ class ScanSubject(AbstractSubject):
             )
         found = spectrum(
             layer=self.name,
-            cell=CELL,
+            cell=self.network.cell,
             parameterization=retrofit_form(self.network, "A_log") or "exp",
             at="dt at its bias",
             eigenvalues=_modes(rest, rates),
@@ -519,15 +556,10 @@ class ScanSubject(AbstractSubject):
         )
         return (found,)
 
-    def _zero_input(self) -> Tensor:
-        """One step of zeros."""
-        shape = (1, 1, len(self.network.A_log))
-        return torch.zeros(shape, device=self.device, dtype=self.dtype)
-
     def _checked(self, inputs: Any) -> Tensor:
         return checked_inputs(
             inputs,
-            width=len(self.network.A_log),
+            width=self.network.width,
             vocabulary=self.vocabulary,
             device=self.device,
             dtype=self.dtype,
@@ -535,7 +567,7 @@ class ScanSubject(AbstractSubject):
 
 
 def _modes(steps: np.ndarray, rates: np.ndarray) -> np.ndarray:
-    """Eigenvalues exp(dt_c·A_cn) of every channel and state."""
+    """Eigenvalues exp(dt_c·A_cn) of every channel, or head, and state."""
     return np.exp(steps[:, None] * rates)
 
 
@@ -566,7 +598,7 @@ FAMILY = "selective-scan"
 
 
 def open_scans(opening: Opening) -> ScanHost:
-    """The host of every selective scan that the settings choose."""
+    """The host of every mixer or scan that the settings choose."""
     tensors = opening.tensors
     found = find_scans(tensors)
     alike = lookalikes(tensors)
@@ -578,8 +610,10 @@ def open_scans(opening: Opening) -> ScanHost:
             hint="memaudit list adapters shows what else can be opened",
             stage="recognise",
         )
-    scans = read_scans(found.scans, tensors)
-    chosen = opening.settings.chosen(scan.name for scan in scans)
+    hyper = Hyperparameters(opening.options, opening.config)
+    scans = settled(read_scans(found.scans, tensors), hyper)
+    hyper.settle()
+    chosen = choose_parts((scan.name for scan in scans), opening.settings.layers)
     run = [scan for scan in scans if scan.name in chosen]
     require_finite({k: tensors[k] for scan in run for k in scan.keys}, source=opening.text)
     used = {key for scan in scans for key in scan.keys}
@@ -588,10 +622,12 @@ def open_scans(opening: Opening) -> ScanHost:
         family=FAMILY,
         parameters=total,
         description=_description(scans),
-        coverage=min(1.0, sum(scan.parameters for scan in run) / total),
+        coverage=min(1.0, count(run) / total),
         recurrences=recurrences(scans),
+        assumed=dict(hyper.assumed),
         notes=(
             *opening.notes,
+            *hyper.notes,
             *_joining_notes(scans),
             *_left_out_notes(scans, run),
             *_unmatched_notes([name for name in alike if name not in used], found.refused),
@@ -602,8 +638,8 @@ def open_scans(opening: Opening) -> ScanHost:
     for scan in run:
         own = opening.identity(
             family=FAMILY,
-            parameters=scan.parameters,
-            description=f"selective scan, {scan.sizes}",
+            parameters=count([scan]),
+            description=f"{scan.shape.title}, {scan.shape.sizes}",
             recurrences=recurrences([scan]),
         )
         network = build(scan, device=opening.device, dtype=opening.dtype)
@@ -612,24 +648,38 @@ def open_scans(opening: Opening) -> ScanHost:
 
 
 def _description(scans: Sequence[Scan]) -> str:
-    """One line: how many scans of which size, in how many modules."""
+    """One line: how many of which kind and size, in how many modules."""
     modules = len({scan.layer for scan in scans})
     inside = f" in {modules} modules" if 1 < modules < len(scans) else ""
-    kinds = Counter(scan.sizes for scan in scans)
+    kinds = Counter((scan.shape.title, scan.shape.sizes) for scan in scans)
     words = listed(
-        f"{count} selective scan{'s' if count > 1 else ''} ({sizes})"
-        for sizes, count in kinds.items()
+        f"{number} {title}{'s' if number > 1 else ''} ({sizes})"
+        for (title, sizes), number in kinds.items()
     )
     return f"host of {words}{inside}"
 
 
 def _joining_notes(scans: Sequence[Scan]) -> Iterator[str]:
-    """What was taken for granted about every scan that is run, and what a direction means."""
-    whom = "its scan is run by itself" if len(scans) == 1 else "each scan is run by itself"
+    """What was taken for granted about everything that is run, and what a direction means."""
+    bare = [scan for scan in scans if scan.bare]
+    noun = "scan" if len(bare) == len(scans) else "mixer"
+    whom = f"its {noun} is run by itself" if len(scans) == 1 else f"each {noun} is run by itself"
+    where = "fed where x_proj reads" if noun == "scan" else "from in_proj to out_proj"
+    between = ""
+    if any(isinstance(scan.shape, SelectiveShape) for scan in scans):
+        between = ", with nothing between x_proj and the scan"
     yield (
-        f"how the model feeds and joins its scans is not stored in the file: {whom}, fed where "
-        "x_proj reads, with nothing between x_proj and the scan"
+        f"how the model feeds and joins its {noun}s is not stored in the file: {whom}, "
+        f"{where}{between}"
     )
+    for why in dict.fromkeys(scan.bare for scan in bare):
+        modules = listed(dict.fromkeys(scan.layer for scan in bare if scan.bare == why))
+        yield f"run as bare scans, without projections and gate ({clean(why)}): {modules}"
+    if any(isinstance(scan.shape, DualShape) for scan in scans):
+        yield (
+            f"Mamba-2: the epsilon of the norm is {EPSILON:g} and step sizes have no limits, as in "
+            "the original code by default; neither is stored in the file"
+        )
     if max(Counter(scan.layer for scan in scans).values()) > 1:
         yield (
             "a direction may read its sequence backwards or across; each is run forwards, so lags "
@@ -638,14 +688,15 @@ def _joining_notes(scans: Sequence[Scan]) -> Iterator[str]:
 
 
 def _left_out_notes(scans: Sequence[Scan], run: Sequence[Scan]) -> Iterator[str]:
-    """The scans that the option `layers` left out."""
+    """What the option `layers` left out."""
     taken = {scan.name for scan in run}
     idle = [scan for scan in scans if scan.name not in taken]
     if idle:
-        share = sum(scan.parameters for scan in idle) / sum(scan.parameters for scan in scans)
+        noun = "scans" if any(scan.bare for scan in scans) else "mixers"
         yield (
-            f"left out by the option layers: {len(idle)} of {len(scans)} scans "
-            f"({share:.0%} of their parameters): {listed(scan.name for scan in idle)}"
+            f"left out by the option layers: {len(idle)} of {len(scans)} {noun} "
+            f"({count(idle) / count(scans):.0%} of their parameters): "
+            f"{listed(scan.name for scan in idle)}"
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from memaudit.errors import ArgumentError, SourceError, clean, nearest
 from memaudit.numerics.linear import DISCRETIZATIONS, EXECUTIONS
 from memaudit.report import Identity
+from memaudit.subjects.hosts import LAYERS, read_layers
 
 _POSITIVE = "none, exp, relu, sigmoid, softplus"
 #: Settings of a model that its tensors may leave open: option → one sentence.
@@ -35,7 +36,9 @@ HYPERPARAMETERS: Final[dict[str, str]] = {
     "liquid": "s5-pytorch: true for the liquid form, which is refused",
     "mult_act": "S4: what stands behind the gate",
     "multidim": "LRU: outputs of the decoder per class",
+    "ngroups": "Mamba-2: groups of heads with a B and a C of their own (default 1)",
     "norm": "LRU and S4: layer, batch or none",
+    "norm_before_gate": "Mamba-2: true when the norm comes before the gate (default false)",
     "parameterization": "S4D and StableSSM: exp, softplus, best, direct",
     "pool": "what the decoder reads: none (every step), mean (or true), last",
     "prenorm": "true when norms stand before the layers, false when after the sum",
@@ -43,7 +46,7 @@ HYPERPARAMETERS: Final[dict[str, str]] = {
     "residual": "S4: how the residual is added",
 }
 OPTIONS: Final[dict[str, str]] = {
-    "layers": "all, or the names of the scans or modules to run, with commas (default all)",
+    "layers": LAYERS,
     "execution": f"how linear layers are run: {', '.join(EXECUTIONS)} (default auto)",
     **HYPERPARAMETERS,
 }
@@ -56,23 +59,6 @@ class RunSettings:
     layers: tuple[str, ...] | None = None
     execution: str = "auto"
 
-    def chosen(self, names: Iterable[str]) -> set[str]:
-        """The names to run: a layer stands for itself and for everything inside it."""
-        every = list(names)
-        if self.layers is None:
-            return set(every)
-        taken: set[str] = set()
-        for layer in self.layers:
-            inside = [name for name in every if name == layer or name.startswith(f"{layer}.")]
-            if not inside:
-                parts = [name.split(".") for name in every]
-                known = {".".join(p[:k]) for p in parts for k in range(1, len(p) + 1)}
-                raise ArgumentError(
-                    f"no scan is called {clean(layer)!r}", hint=nearest(layer, known)
-                )
-            taken.update(inside)
-        return taken
-
 
 def read_settings(options: Mapping[str, Any]) -> RunSettings:
     """The settings behind the user's options; unknown names and values are refused."""
@@ -83,20 +69,7 @@ def read_settings(options: Mapping[str, Any]) -> RunSettings:
     if execution not in EXECUTIONS:
         hint = nearest(str(execution), EXECUTIONS)
         raise ArgumentError(f"execution={clean(execution)!r} is unknown", hint=hint)
-    return RunSettings(_layers(options.get("layers")), str(execution))
-
-
-def _layers(value: Any) -> tuple[str, ...] | None:
-    if value is None:
-        return None
-    # A layer may be called 3, and a number is what the command line makes of that.
-    items = value if isinstance(value, list | tuple) else str(value).split(",")
-    names = tuple(str(item).strip() for item in items)
-    if not names or not all(names):
-        raise ArgumentError(
-            f"layers={clean(value)!r} names no layer", hint="give all, or names with commas"
-        )
-    return None if names == ("all",) else names
+    return RunSettings(read_layers(options.get("layers")), str(execution))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +117,8 @@ Places = Sequence[tuple[str, ...]]
 class Hyperparameters:
     """Settings by name: the user's options first, then the config, then the code's own default.
 
-    A default counts only where a config lies beside the weights and is silent: then the code that
-    wrote it took the default too, and `assumed` says so. Without any config the setting is
+    A default counts only where a config lies beside the weights and does not say: then the code
+    that wrote it took the default too, and `assumed` says so. Without any config the setting is
     missing, and `settle` asks for every missing one by name. A default with a reason of its own,
     `why`, counts in any case.
     """
@@ -291,7 +264,7 @@ class Hyperparameters:
         if default is None or not (why or self.has_config):
             self._missing[name] = "|".join(choices)
             return default or choices[0]
-        why = why or "the config is silent; the code's own default"
+        why = why or "the config does not say; the code's own default"
         self.assumed[name] = f"{default} ({why})"
         return default
 
@@ -354,7 +327,7 @@ def pool_word(
 def read_pooling(
     hyper: Hyperparameters, *, default: str, also: Sequence[str] = (), why: str = ""
 ) -> str:
-    """None, mean or last; `default` is what the code does where a config is silent."""
+    """None, mean or last; `default` is what the code does where a config does not say."""
     found = pool_word(hyper, default=default, also=also, why=why)
     return _POOL_WORDS.get(found, found)
 

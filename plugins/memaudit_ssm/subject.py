@@ -31,16 +31,17 @@ from memaudit.numerics.inputs import checked_inputs
 from memaudit.numerics.linear import System
 from memaudit.report import Identity, Recurrence
 from memaudit.subjects.copies import Copies, ModeSource
-from memaudit.subjects.hosts import AbstractHost
+from memaudit.subjects.hosts import AbstractHost, choose_parts, require_all
 from memaudit_ssm.core import Core, cast, class_name, retrofit_form
 from memaudit_ssm.curse import CurseFamily
 from memaudit_ssm.family import AbstractFamily, Group, SequenceNet, Tensors, Whole
 from memaudit_ssm.lru import LRUFamily
+from memaudit_ssm.mixers import AbstractMixer, SelectiveMixer
 from memaudit_ssm.s4 import S4Family
 from memaudit_ssm.s4_old import S4V1Family, S4V2Family, S4V3Family
 from memaudit_ssm.s4d import S4DFamily
 from memaudit_ssm.s5 import S5Family
-from memaudit_ssm.scans import CELL, SelectiveScan, lookalikes, module_names, published_scans
+from memaudit_ssm.scans import lookalikes, module_names, published_scans
 from memaudit_ssm.settings import HYPERPARAMETERS, Hyperparameters, Opening, RunSettings
 
 #: Up to so many steps a part is stepped: a convolution would be with the very kernel it is held
@@ -158,7 +159,7 @@ def perturbable_of(
                 continue
             core.checked = False  # the ensemble puts attributes back
             if core.execution == "auto":  # what the user forced stays forced
-                core.execution = "light"
+                core.execution = "least-work"
         return call(module, inputs)
 
     sources = {name: ModeSource(core, _unchecked_modes) for name, core in cores.items()}
@@ -466,11 +467,7 @@ def open_family(opening: Opening, found: Recognised) -> NetSubject | LayerHost:
     if rest:
         why = f"nothing is known about {listed(map(clean, rest))}"
         return _open_layers(opening, found, hyper, why=why)
-    if opening.settings.layers is not None:
-        raise ArgumentError(
-            "the model runs as a whole: layers chooses among layers that are run one by one",
-            hint="leave it out; report.layers has the hidden state after every block",
-        )
+    require_all(opening.settings.layers)
     return _open_whole(opening, found, whole, hyper)
 
 
@@ -503,12 +500,11 @@ def _open_layers(
             for group in found.groups
         }
     hyper.settle(tried)
-    chosen = opening.settings.chosen(built)
     cores: dict[str, Core] = {}
-    for name, (core, group) in built.items():
-        if name in chosen:
-            _fill(core, {r: found.tensors[k] for r, k in group.keys.items()}, [core], opening)
-            cores[name] = core
+    for name in choose_parts(built, opening.settings.layers):
+        core, group = built[name]
+        _fill(core, {r: found.tensors[k] for r, k in group.keys.items()}, [core], opening)
+        cores[name] = core
     total, plural = opening.parameters, "s" if len(cores) > 1 else ""
     run = sum(p.numel() for core in cores.values() for p in core.parameters())
     used = {key for group in found.groups for key in group.keys.values()}
@@ -565,8 +561,8 @@ def stored_decays(module: nn.Module) -> Iterator[StoredDecay]:
             # The kernel of one of our layers looks like a published one.
             inside.update(map(id, part.modules()))
             yield _placed(part.decay(), layer, part.cell)
-        elif isinstance(part, SelectiveScan):
-            yield _placed(part.decay(), layer, CELL)
+        elif isinstance(part, AbstractMixer):
+            yield _placed(part.decay(), layer, part.cell)
         else:
             own = _own_tensors(part)
             found = ((family.cell, family.published(part, own)) for family in FAMILIES)
@@ -574,7 +570,8 @@ def stored_decays(module: nn.Module) -> Iterator[StoredDecay]:
             if known is not None:
                 yield _placed(known[1], layer, known[0])
             else:
-                yield from (_placed(scan, layer, CELL) for scan in published_scans(part, own))
+                scans = published_scans(part, own)
+                yield from (_placed(scan, layer, SelectiveMixer.cell) for scan in scans)
 
 
 def _own_tensors(module: nn.Module) -> dict[str, Tensor]:

@@ -24,10 +24,10 @@ OPTIONS: Final[dict[str, str]] = {
     "pretrained": "true or false, for timm:NAME: trained weights or random ones (default true)",
     "model": "the timm name of the architecture, for weights without a timm config beside them",
     "model_args": 'sizes that differ from the architecture\'s own, such as {"img_size": 64}',
-    "layers": "ends, all, or names: which recurrent layers are audited; ends takes the first and "
-    "the last block of every stage (default ends)",
+    "layers": "ends, all, or names or numbers of recurrent layers, blocks or stages, with commas; "
+    "ends takes the first and the last block of every stage (default ends)",
     "shorter": "cut or fill: how fewer patches than the model has are run, by themselves or with "
-    "silence up to the whole grid (default cut, where the model can)",
+    "zeros up to the whole grid (default cut, where the model can)",
 }
 CHOICES: Final = {"pretrained": ("true", "false"), "shorter": ("cut", "fill")}
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import re
 import warnings
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from memaudit.errors import ArgumentError, MachineError, SourceError, clean, nearest
+from memaudit.errors import ArgumentError, MachineError, SourceError, clean, listed, nearest
 from memaudit.loading import fill, guard_torchvision, require_finite
 from memaudit.loading.filling import digest_tensors
 from memaudit.loading.source import HUB_ID, Source, parse_source
@@ -40,11 +42,8 @@ LARGEST_DOUBLE = 2**25
 FREE_NUMBERS = 1 << 26
 #: What of a stated pretrained_cfg decides how the model is built; addresses are not among it.
 _BUILDING = ("input_size", "fixed_input_size", "num_classes", "first_conv", "classifier")
-#: Arguments that load, wrap, move or prune instead of giving a size.
-_REFUSED = re.compile(
-    r"pretrained\w*|checkpoint_path|cache_dir|features_only|feature_c\w+|out_indices|pruned"
-    r"|scriptable|exportable|no_jit|device|dtype|kwargs_filter|model_cfg|model_name|variant"
-)
+#: Arguments of a model's class that move it instead of giving a size.
+_MOVING = ("device", "dtype")
 _DEPTHS = re.compile(r"depths?|layers|num_\w*layers|\w*_depth")
 #: What trainers put before every name.
 _PREFIXES = ("module.", "_orig_mod.", "model.")
@@ -67,6 +66,7 @@ class ModelSpec:
     sizes: dict[str, Any]
     checkpoint: Checkpoint | None = None
     assumed: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 def load_source(source: Source, settings: Settings, request: Request) -> tuple[nn.Module, Identity]:
@@ -95,7 +95,7 @@ def load_source(source: Source, settings: Settings, request: Request) -> tuple[n
     else:
         model = _filled(source.text, model, spec, spec.checkpoint, dtype)
         sha256 = spec.checkpoint.sha256
-        notes = (*spec.checkpoint.notes, *notes)
+        notes = (*spec.checkpoint.notes, *spec.notes, *notes)
     model = model.to(request.device).eval().requires_grad_(False)
     identity = _identity(source.text, model, spec.architecture, sha256)
     return model, replace(identity, assumed=spec.assumed, notes=notes)
@@ -172,7 +172,8 @@ def _spec_of_name(source: Source, settings: Settings) -> ModelSpec:
         raise ArgumentError(f"model={clean(settings.model)!r} beside {clean(source.text)!r}")
     name = source.text.removeprefix("timm:").partition("@")[0]
     architecture, tag = _known_architecture(name)
-    random = ModelSpec(architecture, tag or None, _stated_sizes(settings.model_args, {}))
+    sizes = _stated_sizes(architecture, settings.model_args, {})
+    random = ModelSpec(architecture, tag or None, sizes)
     blank = _create_blank(random)
     if not recurrent_layers(blank):  # refused before anything is fetched
         require_blocks(blank, name=architecture)
@@ -213,10 +214,11 @@ def _spec_of_files(source: Source, settings: Settings) -> ModelSpec:
     classifier = stated.get("classifier")
     if not classifier:
         classifier = getattr(_trained_config(architecture, tag), "classifier", None)
-    sizes = _stated_sizes({**config.get("model_args", {}), **settings.model_args}, tensors)
+    args, notes = _declared_sizes(architecture, config.get("model_args", {}))
+    sizes = _stated_sizes(architecture, {**args, **settings.model_args}, tensors)
     if classifier and "num_classes" not in settings.model_args:
         sizes["num_classes"] = _class_count(classifier, tensors)
-    return ModelSpec(architecture, stated or tag or None, sizes, checkpoint)
+    return ModelSpec(architecture, stated or tag or None, sizes, checkpoint, notes=notes)
 
 
 def _with_files(source: Source) -> Source:
@@ -279,15 +281,37 @@ def _stated_config(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: _plain(key, value) for key, value in found.items()}
 
 
-def _stated_sizes(sizes: Any, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+@cache
+def _arguments(architecture: str) -> frozenset[str]:
+    """What the class of a model takes to be built, in itself and in what it derives from."""
+    kind = type(_create_blank(ModelSpec(architecture, None, {})))
+    homes = [own for own in kind.__mro__ if own.__module__.startswith("timm.")]
+    names = {name for own in homes for name in inspect.signature(own.__init__).parameters}
+    return frozenset(names.difference(_MOVING))
+
+
+def _declared_sizes(architecture: str, stated: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What of a config's model_args the model takes, and a note on the rest."""
+    if not isinstance(stated, dict):
+        raise _config_error("model_args", stated)
+    known = _arguments(architecture) if stated else frozenset()
+    left_out = [f"model_args.{key}" for key in stated if key not in known]
+    kept = {key: value for key, value in stated.items() if key in known}
+    shown = listed(left_out, most=6, limit=80)
+    note = f"config.json: left out, what {architecture} does not take: {shown}"
+    return kept, (note,) if left_out else ()
+
+
+def _stated_sizes(
+    architecture: str, sizes: dict[str, Any], tensors: Mapping[str, Tensor]
+) -> dict[str, Any]:
     """The arguments of a model as sizes, flags and words that its weights can fill."""
-    if not isinstance(sizes, dict):
-        raise _config_error("model_args", sizes)
+    known = _arguments(architecture) if sizes else frozenset()
     most = max([FREE_SIDE, *(side for t in tensors.values() for side in t.shape)])
     deepest = max(FREE_LAYERS, len(tensors))
     plain: dict[str, Any] = {}
     for key, value in sizes.items():
-        if _REFUSED.fullmatch(key):
+        if key not in known:
             raise _config_error(f"model_args.{key}", value, "which is no size of a model")
         plain[key] = _plain(f"model_args.{key}", value)
         numbers = [x for x in _flat(plain[key]) if isinstance(x, int | float)]

@@ -348,6 +348,10 @@ class PatchSubject(AbstractSubject):
         return checked
 
 
+def _attends(module: nn.Module) -> bool:
+    return "attention" in type(module).__name__.lower()
+
+
 def patch_subject(model: nn.Module, whole: Identity, shorter: str | None) -> PatchSubject:
     """The subject of a model; `whole` is its identity, described by its architecture alone."""
     name = whole.description
@@ -363,18 +367,18 @@ def patch_subject(model: nn.Module, whole: Identity, shorter: str | None) -> Pat
     notes = (
         f"patches in raster order are time, {patches.count} steps; the state of every patch "
         "behind the last block is read",
-        "silence is a patch embedding of zeros, which no image need have",
+        "zero input is a patch embedding of zeros, which no image need have",
         f"not run: {listed(['the patch embedding', *idle], most=SHOWN)}",
     )
     assumed = dict(whole.assumed)
     if shorter is None and patches.cut:
         reason = f"the first positions of {patches.count} are run by themselves"
         assumed["shorter"] = (
-            f"cut (fewer patches than the model has: {reason}; --set shorter=fill for silence)"
+            f"cut (fewer patches than the model has: {reason}; --set shorter=fill for zeros)"
         )
     elif shorter is None:
         assumed["shorter"] = (
-            f"fill (the model is bound to its {patches.count} patches: the others are silent)"
+            f"fill (the model is bound to its {patches.count} patches: the others are zeros)"
         )
     identity = replace(
         whole,
@@ -383,5 +387,6 @@ def patch_subject(model: nn.Module, whole: Identity, shorter: str | None) -> Pat
         coverage=sum(sizes[name] for name in used) / whole.parameters,
         assumed=assumed,
         notes=(*whole.notes, *notes),
+        attention="both ways" if any(map(_attends, model.modules())) else "",
     )
     return PatchSubject(patches, used, identity)

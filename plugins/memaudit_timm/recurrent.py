@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from memaudit.errors import ArgumentError, clean, nearest
 from memaudit.interfaces import AbstractPerturbable, AbstractSubject, plain_name
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.report import Recurrence
 from memaudit.subjects.copies import Copies, roles_of
-from memaudit.subjects.hosts import AbstractHost
+from memaudit.subjects.hosts import AbstractHost, choose_parts, read_layers
 from memaudit_rnn.subject import RnnDynamics
 from memaudit_timm.patches import noise_image
 
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
 
     from memaudit.report import Identity
 
-#: Which layers are audited: those of the first and the last block of every stage, or all.
-ENDS, ALL = "ends", "all"
+#: Which layers are audited unless the user says so: the first and last block of every stage.
+ENDS = "ends"
 
 
 class LayerSubject(AbstractSubject):
@@ -147,22 +146,13 @@ def choose_layers(names: Iterable[str], requested: str) -> list[str]:
     A name may be that of a block or a stage; then all layers inside are meant.
     """
     every = list(names)
-    if requested == ALL:
-        return every
     if requested == ENDS:
         numbers: dict[str, list[int]] = {}
         for stage, number in map(_place, every):
             numbers.setdefault(stage, []).append(number)
         ends = {stage: (min(found), max(found)) for stage, found in numbers.items()}
         return [name for name in every if _place(name)[1] in ends[_place(name)[0]]]
-    chosen: set[str] = set()
-    for word in (part.strip() for part in requested.split(",")):
-        found = [name for name in every if name == word or name.startswith(f"{word}.")]
-        if not word or not found:
-            hint = nearest(word, [ALL, ENDS, *every[:24]])
-            raise ArgumentError(f"there is no recurrent layer {clean(word)!r}", hint=hint)
-        chosen.update(found)
-    return [name for name in every if name in chosen]
+    return choose_parts(every, read_layers(requested))
 
 
 def _steps_inside(model: nn.Module, layers: Mapping[str, nn.RNNBase]) -> dict[str, int]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from memaudit.errors import ArgumentError, MemauditError, SourceError, clean, listed, nearest
 from memaudit.interfaces import AbstractAdapter, AbstractSubject, Claim, Request
-from memaudit_transformers.library import is_model, known_types, uncompiled
+from memaudit_transformers.library import first_class, is_model, known_types, uncompiled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,6 +23,8 @@ OPTIONS: Final[dict[str, str]] = {
     "architecture": "the class of transformers to build, e.g. BertForMaskedLM; by default the one "
     "that config.json names, or that fits the tensors",
 }
+#: How a config states no model type.
+NOTHING = (None, "")
 OUTPUTS: Final = ("auto", "hidden", "logits")
 #: How strong a claim is: by the model type; a Mamba in its first authors' format, by its keys; a
 #: model of the library in memory, whose own class says how it is run.
@@ -48,11 +50,11 @@ class TransformersAdapter(AbstractAdapter):
         if source.kind not in FILES:
             return None
         config = source.checkpoint.library_config
-        if "model_type" not in config:
+        if config.get("model_type") in NOTHING:
             from memaudit_transformers.original import family_of
 
             family = family_of(source.checkpoint.tensors)
-            return None if family is None else Claim(family, BY_KEYS)
+            return _by_class(source) if family is None else Claim(family, BY_KEYS)
         model_type = config["model_type"]
         if not isinstance(model_type, str) or model_type not in known_types():
             from memaudit_transformers.building import is_trusted, unknown_type
@@ -88,6 +90,26 @@ class TransformersAdapter(AbstractAdapter):
         return tuple(stored_decays(module))
 
 
+def _by_class(source: Source) -> Claim | None:
+    """The claim on a folder whose config states no model type, by the class that it names."""
+    config = source.checkpoint.library_config
+    if not config:
+        return None
+    from memaudit_transformers.building import type_of_class
+
+    model_type = type_of_class(first_class(config))
+    if model_type:
+        return Claim(model_type, BY_CONFIG)
+    count = len(source.checkpoint.tensors)
+    raise SourceError(
+        "E_UNSUPPORTED",
+        f"config.json states no model_type, and none of {count} tensors is recognised as recurrent",
+        hint="for a model of transformers name its class, as in --set architecture=BertModel; "
+        "else build it in Python and pass the module to memaudit.scan",
+        stage="recognise",
+    )
+
+
 def _read_options(options: Mapping[str, Any]) -> tuple[str, str | None]:
     """What is read, and which class is built; unknown names and values are refused."""
     for name in options:
@@ -118,7 +140,14 @@ def _open_file(
     checkpoint = source.checkpoint
     config, tensors = checkpoint.library_config, checkpoint.tensors
     require_finite(tensors, source=source.text)
-    family = None if "model_type" in config else family_of(tensors)
+    family = family_of(tensors) if config.get("model_type") in NOTHING else None
+    if family is None and not config:
+        raise SourceError(
+            "E_CONFIG",
+            "there is no config.json beside the weights, which states the sizes of the model",
+            hint="put it there; save_pretrained writes it",
+            stage="config",
+        )
     made = Translated(dict(config), dict(tensors))
     if family is not None:
         made = translate(family, config, tensors)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import copy
 import inspect
+import linecache
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from memaudit.errors import ArgumentError, SourceError, clean, listed
+from memaudit.errors import ArgumentError, SourceError, clean, listed, nearest
 from memaudit.loading import require_same
 from memaudit.loading.configs import code_map
 from memaudit_transformers.library import (
     LIBRARY_ERRORS,
     config_errors,
+    first_class,
     known_types,
     library,
     quiet,
@@ -24,7 +27,7 @@ from memaudit_transformers.library import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from torch import Tensor
@@ -60,6 +63,21 @@ _REMOTE_MODELS = (
     *("AutoModelForCausalLM", "AutoModelForSequenceClassification", "AutoModelForMaskedLM"),
     *("AutoModelForTokenClassification", "AutoModelForSeq2SeqLM", "AutoModel"),
 )
+#: What the base class of configs takes beside its fields; the rest of that names kernels or places.
+_BASE_KEYWORDS = (
+    *("model_type", "num_labels", "torch_dtype", "output_attentions", "tie_last_hidden_states"),
+    *("tie_word_embeddings", "per_layer_config"),
+    *("rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor"),
+)
+#: What the constructors of single classes hand on that names a kernel or a repository.
+_NEVER = ("attn_implementation", "backbone")
+#: A word names a part of the library; what has a slash or a colon names a place.
+_PLACE = re.compile(r"[/\\:]")
+#: What a model reads from its config although the config's class may not declare it.
+_READ = re.compile(r'(?:get|has)attr\(\s*[\w.]*config\w*,\s*"(\w+)"')
+#: Written by every save_pretrained and read by nothing that counts: not worth a sentence.
+_BOOKKEEPING = ("_name_or_path", "_commit_hash", "_attn_implementation_autoset")
+_OTHER_CONFIG = "config.json describes another model: put that of these weights in its place"
 _CONFIG_HINT = "put the right config beside the weights; memaudit doctor tells the versions"
 
 
@@ -86,44 +104,166 @@ def build(
     `architecture` is the class that the user requests. Code that came with the model is run where
     the library does not know the model type and the user trusts that code.
     """
-    model_type = str(values.get("model_type", ""))
+    named, assumed = architecture or first_class(values), {}
+    if not values.get("model_type"):
+        model_type = type_of_class(named)
+        if not model_type and architecture is not None:
+            raise _no_such_class(architecture)
+        if not model_type:
+            raise SourceError(
+                "E_CONFIG",
+                "config.json: it states no model_type",
+                hint="name the class, as in --set architecture=BertModel",
+                stage="config",
+            )
+        values = {**values, "model_type": model_type}
+        assumed = {"model_type": f"{model_type} (that of {named}; config.json states none)"}
+    model_type = str(values["model_type"])
     if model_type in known_types():
-        return _build_known(_make_config(values), tensors, dtype, architecture)
-    if not model_type:
-        raise SourceError(
-            "E_CONFIG", "config.json: it states no model_type", hint=_CONFIG_HINT, stage="config"
-        )
+        config, notes = _make_config(values)
+        built = _build_known(config, tensors, dtype, architecture)
+        return replace(built, assumed={**assumed, **built.assumed}, notes=(*notes, *built.notes))
     if not is_trusted(source):
         raise unknown_type(source, model_type)
-    names = values.get("architectures")
-    named = names[0] if isinstance(names, list) and names else None
     kind, config_kind = _remote_classes(folder_of(source), named)
-    model, unread = _load(kind, _make_config(values, config_kind), tensors, dtype)
+    config, notes = _make_config(values, config_kind)
+    model, unread = _load(kind, config, tensors, dtype)
     note = f"trust_remote_code: {clean(kind.__name__)} is code of the repository, and was run"
-    return Built(model, unread, notes=(note,))
+    return Built(model, unread, notes=(*notes, note))
 
 
-def _make_config(values: Mapping[str, Any], kind: type[Any] | None = None) -> Any:
-    """The library's config of these values; E_CONFIG with the library's reason if it has none.
+def _make_config(
+    values: Mapping[str, Any], kind: type[Any] | None = None
+) -> tuple[Any, tuple[str, ...]]:
+    """The library's config of these values, and a note on what was left out of them.
 
     `kind` is the config class of code that came with the model; else the model type decides.
+    Raises E_CONFIG with the library's reason if it has no such config.
     """
     try:
         with quiet():
-            mapping = library("transformers.models.auto.configuration_auto").CONFIG_MAPPING
-            config = (kind or mapping[values["model_type"]]).from_dict(dict(values))
+            kind = kind or _config_class(values["model_type"])
+            left_out: list[str] = []
+            config = kind.from_dict(_allowed(values, kind, "", left_out))
             # Where the library would store what it was loaded from: nothing here is.
             config.name_or_path = ""
-            return config
     except config_errors() as error:
         reason = clean(f"transformers refuses it: {_reason(error)}", limit=600)
         raise SourceError(
             "E_CONFIG", f"config.json: {reason}", hint=_CONFIG_HINT, stage="config"
         ) from None
+    if not left_out:
+        return config, ()
+    shown, verb = listed(left_out, most=6, limit=80), "was" if len(left_out) == 1 else "were"
+    note = f"config.json: {shown} {verb} left out: {clean(kind.__name__)} declares no such setting"
+    return config, (note,)
 
 
 def _reason(error: BaseException) -> str:
     return str(error) or type(error).__name__
+
+
+# What of a config the library is handed: what its class declares, and nothing else.
+
+
+def _config_class(model_type: str) -> type[Any]:
+    return library("transformers.models.auto.configuration_auto").CONFIG_MAPPING[model_type]
+
+
+def _base_config() -> type[Any]:
+    return library("transformers.configuration_utils").PreTrainedConfig
+
+
+def _allowed(
+    values: Mapping[str, Any],
+    kind: type[Any],
+    path: str,
+    left_out: list[str],
+    *,
+    plain: bool = False,
+) -> dict[str, Any]:
+    """What a config class declares of these values, and of those of the configs inside them.
+
+    A `plain` dictionary, such as rope_parameters, belongs to a config and is none: its numbers may
+    have any key, its texts only one that the class knows. Text that names a place is left out.
+    """
+    allowed: dict[str, Any] = {}
+    for key, value in values.items():
+        texts = list(_texts(value))
+        label = plain and key.isdecimal()  # the name of a class may look like anything
+        known = label or key in (_words(kind) if plain else _declared(kind))
+        elsewhere = not label and any(map(_PLACE.search, texts))
+        if (part := _part(kind, key, value)) is not None:
+            allowed[key] = _allowed(value, part, f"{path}{key}.", left_out)
+        elif (known and not elsewhere) or (plain and not texts):
+            allowed[key] = _plain(value, kind, f"{path}{key}.", left_out)
+        elif value and key not in _BOOKKEEPING and key not in _generation_settings():
+            left_out.append(path + key)
+    return allowed
+
+
+def _plain(value: Any, kind: type[Any], path: str, left_out: list[str]) -> Any:
+    if isinstance(value, list):
+        return [_plain(item, kind, path, left_out) for item in value]
+    if isinstance(value, dict):
+        return _allowed(value, kind, path, left_out, plain=True)
+    return value
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """A text, or those in a list."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+
+
+def _part(kind: type[Any], key: str, value: Any) -> type[Any] | None:
+    """The class of a config inside another; None when the value is none."""
+    key = kind.attribute_map.get(key, key)
+    part = kind.sub_configs.get(key) if isinstance(value, dict) else None
+    if part is None or issubclass(part, _base_config()):
+        return part
+    usual = getattr(kind.sub_configs_defaults.get(key), "model_type", None)
+    stated = value.get("model_type", usual)
+    return _config_class(stated) if stated in known_types() else _base_config()
+
+
+@cache
+def _declared(kind: type[Any]) -> frozenset[str]:
+    """The keys of a config class, as it declares them and as the library's code names them.
+
+    Those are its fields, other names for them, and configs inside; what its own constructor takes
+    or sets, older spellings among it; and what the models beside it read, as DeBERTa's do
+    share_att_key. Nothing that the base class defines can be replaced.
+    """
+    base = _base_config()
+    names = {*kind.attribute_map, *kind.attribute_map.values(), *kind.sub_configs}
+    for own in kind.__mro__[: kind.__mro__.index(base)]:
+        for constructor in {"__init__", "__post_init__", "from_dict"} & vars(own).keys():
+            code = inspect.unwrap(vars(own)[constructor]).__code__
+            names.update(code.co_names, code.co_varnames)
+            for constant in code.co_consts:
+                names.update(constant if isinstance(constant, tuple | frozenset) else (constant,))
+        models = inspect.getfile(own).replace("configuration_", "modeling_")
+        names.update(_READ.findall("".join(linecache.getlines(models))))
+    taken = inspect.signature(kind).parameters
+    return frozenset({*(names - {*dir(base), *_NEVER}), *taken, *_BASE_KEYWORDS})
+
+
+@cache
+def _words(kind: type[Any]) -> frozenset[str]:
+    """The keys under which a plain dictionary inside a config may have text."""
+    rope = library("transformers.modeling_rope_utils").RopeParameters
+    parts = [_declared(part) for key in kind.sub_configs if (part := _part(kind, key, {}))]
+    return frozenset({"type", "name", "skip", *rope.__annotations__}).union(_declared(kind), *parts)
+
+
+@cache
+def _generation_settings() -> frozenset[str]:
+    """What older configs state beside the model, which the library itself does not read there."""
+    return frozenset(vars(library().GenerationConfig()))
 
 
 # Which class of the library a checkpoint belongs to, judged by the names of its tensors.
@@ -152,9 +292,14 @@ def _build_known(
         config.architectures = [architecture]
     named = _named_class(config)
     if architecture is not None and named is None:
+        wanted = type_of_class(architecture)
+        if not wanted:
+            raise _no_such_class(architecture)
         raise ArgumentError(
-            f"transformers has no class {clean(architecture)} for {type(config).__name__}",
-            hint="leave architecture alone to let config.json and the tensors decide",
+            f"config.json states the model_type {config.model_type!r}, and {architecture} is a "
+            f"class of {wanted!r}",
+            hint=f'if the weights are those of {architecture}, write "model_type": "{wanted}" into '
+            "config.json; else leave architecture out",
         )
     refusal: SourceError | None = None
     others = [] if architecture is not None else _listed_classes(config)
@@ -170,9 +315,25 @@ def _build_known(
 
 def _named_class(config: Any) -> type[Any] | None:
     """The class that the config names, if the library has it and it is made for this config."""
-    names = getattr(config, "architectures", None)
-    name = names[0] if isinstance(names, list) and names else None
-    if not isinstance(name, str) or not name.isidentifier():
+    kind = _model_class(first_class(vars(config)))
+    return kind if getattr(kind, "config_class", None) is type(config) else None
+
+
+def type_of_class(name: str) -> str:
+    """The model type that a class of the library is made for, "" if it has no such class."""
+    config = getattr(_model_class(name), "config_class", None)
+    return str(getattr(config, "model_type", ""))
+
+
+def _no_such_class(name: str) -> ArgumentError:
+    close = nearest(name, (n for n in dir(library()) if n.endswith("Model") or "For" in n))
+    hint = close if close.startswith("did you mean") else "give one such as BertModel"
+    return ArgumentError(f"transformers has no model class {clean(name)}", hint=hint)
+
+
+def _model_class(name: str) -> type[Any] | None:
+    """A class of the library whose instances are models, by its name."""
+    if not name.isidentifier():
         return None
     try:
         with quiet():
@@ -180,9 +341,7 @@ def _named_class(config: Any) -> type[Any] | None:
     except config_errors():
         return None
     model = library("transformers.modeling_utils").PreTrainedModel
-    if not isinstance(kind, type) or not issubclass(kind, model):
-        return None
-    return kind if getattr(kind, "config_class", None) is type(config) else None
+    return kind if isinstance(kind, type) and issubclass(kind, model) else None
 
 
 def _listed_classes(config: Any) -> list[type[Any]]:
@@ -228,7 +387,7 @@ def _candidates(
         raise SourceError(
             "E_WEIGHTS",
             f"config.json describes a model of {least} numbers, the file holds {held}",
-            hint="put the right config beside the weights",
+            hint=_OTHER_CONFIG,
             stage="weights",
         )
     stated = next((candidate for candidate in small if candidate.named), None)
@@ -338,7 +497,7 @@ def _load(
         raise SourceError(
             "E_WEIGHTS",
             f"{kind.__name__} does not take the weights: {clean(_reason(error), limit=500)}",
-            hint="the weights and the config do not belong together",
+            hint=_OTHER_CONFIG,
             stage="weights",
         ) from None
     unread = _prove(model, found, tensors)
@@ -353,13 +512,14 @@ def _prove(model: Any, found: Mapping[str, Any], tensors: Mapping[str, Tensor]) 
     counted.
     """
     unexpected = sorted(map(str, found.get("unexpected_keys") or ()))
+    mismatched: Any = found.get("mismatched_keys") or ()
     heads = {name for name in unexpected if _is_absent_head(model, name)}
     facts = {
         "missing in the file": sorted(map(str, found.get("missing_keys") or ())),
         "not known to the model": [name for name in unexpected if name not in heads],
         "of another form": [
             f"{name} {tuple(stored)} instead of {tuple(wanted)}"
-            for name, stored, wanted in found.get("mismatched_keys") or ()
+            for name, stored, wanted in sorted(mismatched)
         ],
         "not converted": [str(message) for message in found.get("error_msgs") or ()],
     }
@@ -377,7 +537,8 @@ def _prove(model: Any, found: Mapping[str, Any], tensors: Mapping[str, Tensor]) 
 
 
 def _weights_error(model: Any, fact: str) -> SourceError:
-    hint = "the weights and the config do not belong together; look at config.json"
+    stated = clean(getattr(model.config, "model_type", ""), limit=60)
+    hint = f"{_OTHER_CONFIG}, or correct it (it says model_type {stated!r})"
     return SourceError("E_WEIGHTS", f"{type(model).__name__}: {fact}", hint=hint, stage="weights")
 
 

@@ -13,7 +13,7 @@ from memaudit.errors import MachineError
 from memaudit.loading import guard_torchvision
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 #: What goes wrong in the library when a config or a tensor is not as it expects.
 LIBRARY_ERRORS = (
@@ -42,6 +42,12 @@ def library(name: str = "transformers") -> Any:
 def known_types() -> frozenset[str]:
     """The model types that the installed version knows."""
     return frozenset(library("transformers.models.auto.configuration_auto").CONFIG_MAPPING_NAMES)
+
+
+def first_class(config: Mapping[str, Any]) -> str:
+    """The class that a config names, "" where it names none."""
+    names = config.get("architectures")
+    return names[0] if isinstance(names, list) and names and isinstance(names[0], str) else ""
 
 
 def is_model(module: object) -> bool:

@@ -160,9 +160,9 @@ def _mamba2(config: Config, tensors: Tensors) -> tuple[dict[str, Any], tuple[str
     expand = sizes.inner // sizes.width
     _require_agreement(config, d_model=sizes.width, n_layer=sizes.layers)
     # A config that does not state the convolution means the length that the code takes itself.
-    silent = {"d_conv": _CONV_LENGTH} if config else {}
+    defaults = {"d_conv": _CONV_LENGTH} if config else {}
     _require_agreement(
-        {**silent, **stated},
+        {**defaults, **stated},
         where="ssm_cfg ",
         d_state=sizes.state,
         d_conv=sizes.kernel,
@@ -189,11 +189,11 @@ def _mamba2(config: Config, tensors: Tensors) -> tuple[dict[str, Any], tuple[str
         "the original format of Mamba-2: sizes were read off the tensors, keys renamed; the "
         "epsilon of its norms, the gated one included, is not stored: it is 1e-5",
     )
-    silent = {name: default for name, default in _DEFAULTS.items() if stated.get(name) is None}
-    if silent:
+    missing = {name: default for name, default in _DEFAULTS.items() if stated.get(name) is None}
+    if missing:
         notes += (
-            f"config.json does not state {', '.join(silent)}; as in the original code by default, "
-            f"{', '.join(silent.values())}",
+            f"config.json does not state {', '.join(missing)}; as in the original code by default, "
+            f"{', '.join(missing.values())}",
         )
     return values, notes
 
@@ -354,22 +354,28 @@ def _read_sizes(tensors: Tensors) -> _Sizes:
         raise _weights_error(f"{TABLE} has the form {tuple(table.shape)}, which is no table")
     layers = _count_layers(tensors)
 
-    def sides(end: str, axis: int = 0, *, rank: int = 1) -> list[int]:
+    def sizes_of(end: str, axis: int = 0, *, rank: int = 1) -> list[int]:
         """One side of a tensor in all layers, as far as it is there and of this rank."""
         found = (tensors.get(_prefix(number) + end) for number in range(layers))
         return [
             tensor.shape[axis] for tensor in found if tensor is not None and tensor.ndim == rank
         ]
 
-    widths = [table.shape[1], *sides("norm.weight"), *sides("mixer.in_proj.weight", 1, rank=2)]
-    heads = _most("A_log", sides("mixer.A_log") + sides("mixer.dt_bias") + sides("mixer.D"))
-    rows = sides("mixer.in_proj.weight", rank=2)
-    mixed = sides("mixer.conv1d.weight", rank=3) + sides("mixer.conv1d.bias")
+    widths = [
+        table.shape[1],
+        *sizes_of("norm.weight"),
+        *sizes_of("mixer.in_proj.weight", 1, rank=2),
+    ]
+    heads = _most(
+        "A_log", sizes_of("mixer.A_log") + sizes_of("mixer.dt_bias") + sizes_of("mixer.D")
+    )
+    rows = sizes_of("mixer.in_proj.weight", rank=2)
+    mixed = sizes_of("mixer.conv1d.weight", rank=3) + sizes_of("mixer.conv1d.bias")
     # The rows of in_proj are those of z, x, B, C and dt: they decide where two others differ.
     implied = [total - channels - heads for total, channels in zip(rows, mixed, strict=False)]
     inner = _most(
         "out_proj.weight",
-        sides("mixer.out_proj.weight", 1, rank=2) + sides("mixer.norm.weight") + implied,
+        sizes_of("mixer.out_proj.weight", 1, rank=2) + sizes_of("mixer.norm.weight") + implied,
     )
     return _Sizes(
         layers=layers,
@@ -378,7 +384,7 @@ def _read_sizes(tensors: Tensors) -> _Sizes:
         inner=inner,
         heads=heads,
         mixed=_most("conv1d.weight", mixed + [total - inner - heads for total in rows]),
-        kernel=_most("conv1d.weight", sides("mixer.conv1d.weight", 2, rank=3)),
+        kernel=_most("conv1d.weight", sizes_of("mixer.conv1d.weight", 2, rank=3)),
     )
 
 

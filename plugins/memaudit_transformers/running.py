@@ -45,7 +45,7 @@ class RunnableModel:
         core = find_core(model)
         self.model: Any = model
         self.core: Any = core.module
-        self.note = core.note
+        self.note, self.part = core.note, core.part
         self.dtype = dtype
         self.device: torch.device = next(core.module.parameters()).device
         self.readout, self.logits, self.assumed = self._read_out(output)

@@ -30,10 +30,14 @@ LONGEST_TRIAL = 4096
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """The part that turns embeddings into hidden states; `note` when it is not the whole model."""
+    """The part that turns embeddings into hidden states.
+
+    `note` and, in two words, `part` say which when it is not the whole model.
+    """
 
     module: nn.Module
     note: str = ""
+    part: str = ""
 
 
 def find_core(model: Any) -> Core:
@@ -42,7 +46,7 @@ def find_core(model: Any) -> Core:
         encoder = _encoder(model)
         if encoder is not None:
             note = "an encoder and a decoder: only the encoder is audited, over its own input"
-            return Core(encoder, note + _where(model, encoder))
+            return Core(encoder, note + _where(model, encoder), "encoder only")
     base = getattr(model, "base_model", model)
     for outer in (model, base):
         for name in _TEXT:
@@ -52,7 +56,7 @@ def find_core(model: Any) -> Core:
                 bare = getattr(inner, "base_model", inner)
                 inner = bare if takes_embeddings(bare) else inner
                 note = f"of {type(model).__name__} only the text model is audited"
-                return Core(inner, note + _where(model, inner))
+                return Core(inner, note + _where(model, inner), "text model only")
     for part in (base, model):
         if takes_embeddings(part):
             return Core(part)

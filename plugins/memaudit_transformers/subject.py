@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from memaudit.errors import ArgumentError, clean, listed
 from memaudit.interfaces import AbstractSubject, Role, plain_name
 from memaudit.numerics.inputs import checked_inputs
-from memaudit.numerics.wide_floats import as_asked
+from memaudit.numerics.wide_floats import without_widening
 from memaudit.report import Identity
 from memaudit.subjects.copies import Copies, ModeSource
 from memaudit_transformers.kinds import spectra_of, unmatched
@@ -69,7 +69,7 @@ class TransformersSubject(AbstractSubject):
 
     def respond_with_hook(self, inputs: Tensor, hook: Callable[[str, Tensor], None]) -> Tensor:
         def report(name: str, state: Tensor) -> None:
-            with as_asked():
+            with without_widening():
                 hook(name, state)
 
         checked = self._checked(inputs)
@@ -253,7 +253,7 @@ def describe(
     pooler = getattr(core, "pooler", None)
     if pooler is not None and not runnable.logits:  # computed beside the hidden state
         used -= _count(pooler.parameters())
-    title = [type(model).__name__]
+    title = [type(model).__name__, *([runnable.part] if runnable.part else [])]
     if runnable.layers:
         title.append(f"{len(runnable.layers)} layers")
     title.append(f"width {runnable.width}")
@@ -277,7 +277,17 @@ def describe(
         recurrences=tuple(recurrent.record() for recurrent in runnable.recurrents),
         assumed={**assumed, **runnable.assumed},
         notes=(*notes, *_layer_notes(runnable, total)),
+        attention=_attention(runnable),
     )
+
+
+def _attention(runnable: RunnableModel) -> str:
+    """Whether attention looks back only, or both ways; "" where a recurrence carries the past."""
+    parts = [m for m in runnable.core.modules() if "attention" in type(m).__name__.lower()]
+    if runnable.recurrents or not parts:
+        return ""
+    causal = any(getattr(part, "is_causal", False) for part in parts)
+    return "causal" if causal else "both ways"
 
 
 def _count(parameters: Iterable[Tensor]) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +25,8 @@ _AROUND = (
     *("merges.txt", "added_tokens.json", "special_tokens_map.json", "tokenizer_config.json"),
     "config.json",
 )
+#: Those of them that hold settings.
+_SETTINGS = ("special_tokens_map.json", "tokenizer_config.json", "config.json")
 #: The largest vocabularies take 40 MB.
 LARGEST = 64 << 20
 #: Texts that have tokens in most languages: what stands around them is the frame.
@@ -145,15 +149,37 @@ def _slow(folder: Path) -> Any:
     """What the library makes of the older files of a tokenizer, all of them local; or None."""
     if not require_beside(folder, _SLOW, most=LARGEST):
         return None
-    require_beside(folder, _AROUND, most=LARGEST)
-    with quiet():
+    with TemporaryDirectory(prefix="memaudit-") as private, quiet():
+        for name in (*_SLOW, *_AROUND):
+            data = read_beside(folder, name, most=LARGEST)
+            if data is not None:
+                (Path(private) / name).write_bytes(_harmless(data) if name in _SETTINGS else data)
         made = library().AutoTokenizer.from_pretrained(
-            str(folder), trust_remote_code=False, local_files_only=True
+            private, trust_remote_code=False, local_files_only=True
         )
     inner = getattr(made, "backend_tokenizer", None)
     if inner is None:
         raise ValueError(f"{type(made).__name__} has no form that the tokenizers library runs")
     return inner
+
+
+def _harmless(data: bytes) -> bytes:
+    """Settings of a tokenizer without those that could name another file, or code.
+
+    Kept are truths and numbers, special tokens, and which class it is.
+    """
+    found = json.loads(data)
+    if not isinstance(found, dict):
+        raise ValueError("the settings of the tokenizer are no JSON object")
+    kept = {
+        key: value
+        for key, value in found.items()
+        if value is None
+        or isinstance(value, bool | int | float)
+        or key.endswith(("_token", "_tokens"))
+        or key in ("tokenizer_class", "model_type", "added_tokens_decoder")
+    }
+    return json.dumps(kept).encode()
 
 
 def _frame(inner: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memaudit.memory.verdict import FEWEST_LAGS, classify
+from memaudit.memory.verdict import FEWEST_LAGS, classify, exponential_fit, power_fit
 
 LAGS = np.arange(512)
 EPS = 2.0**-52
@@ -95,6 +95,25 @@ def test_scaling_changes_no_verdict() -> None:
         assert one.window == two.window
 
 
-def test_the_words_of_a_verdict_always_name_the_window() -> None:
-    values = (LAGS + 1.0) ** -1.1
-    assert "seen over lags 0 to 511" in str(classify(LAGS, values, EPS))
+# A power law fits the whole window, one mode its second half
+
+
+def test_one_mode_that_explains_the_tail_is_exponential():
+    t, slowest = np.arange(1, 1024), 0.0069
+    faster = np.geomspace(2 * slowest, 0.1, 24)
+    leading = (faster**1.5 * np.exp(-np.outer(t, faster))).sum(1)
+    values = leading / leading[0] + 0.003 * np.exp(-slowest * t)
+    line, power = (fit(t, np.log(values)) for fit in (exponential_fit, power_fit))
+    assert power.misfit < line.misfit / 2  # over the whole window a power law is the better one
+    decay = classify(t, values, 1e-16)
+    assert decay.kind == "exponential"
+    assert decay.rate == pytest.approx(slowest, rel=0.05)
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.1, 2.0])
+def test_a_power_law_and_many_modes_stay_polynomial(alpha):
+    t = np.arange(1, 1024)
+    rates = np.geomspace(1e-5, 3.0, 64)
+    many = (rates**alpha * np.exp(-np.outer(t, rates))).sum(1)
+    assert classify(t, t**-alpha, 1e-16).kind == "polynomial"
+    assert classify(t[:512], many[:512], 1e-16).kind == "polynomial"

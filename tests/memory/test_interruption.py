@@ -48,11 +48,6 @@ def test_an_early_interruption_still_has_the_assumptions() -> None:
     assert caught.value.report.assumptions
 
 
-def test_an_interruption_is_a_keyboard_interrupt() -> None:
-    with pytest.raises(KeyboardInterrupt):
-        memaudit.scan(interrupting(after=0), horizon=256)
-
-
 def test_ctrl_c_while_the_findings_are_judged_keeps_the_curves(monkeypatch) -> None:
     from memaudit import audit
 
@@ -62,5 +57,5 @@ def test_ctrl_c_while_the_findings_are_judged_keeps_the_curves(monkeypatch) -> N
     monkeypatch.setattr(audit, "judge", interrupted)
     with pytest.raises(Interrupted) as caught:
         memaudit.scan("demo:rnn", horizon=32, level="quick")
-    assert set(caught.value.report.memory) == {"heaviside", "impulse", "reversed"}
+    assert set(caught.value.report.memory) == {"driven", "heaviside", "impulse", "reversed"}
     assert not caught.value.report.complete

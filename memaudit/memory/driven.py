@@ -1,0 +1,453 @@
+"""Memory in use: one natural input is replaced by another, and the later answers are compared.
+
+M(t) = E|y(s+t) - y'(s+t)| / E|y - y_other|, with y' the answer after the input at s was replaced
+by another natural one, and y_other the answer to an independent sequence. A linear model with the
+kernel rho under unit noise has M(t) = |rho(t)| / ||rho||.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from memaudit.devices import release_memory, shortage
+from memaudit.errors import ArgumentError
+from memaudit.interfaces import AbstractTokenQuery, AbstractTrialQuery, TrialReadings
+from memaudit.memory.curve import Status
+from memaudit.memory.queries import FEWEST_LAGS, LARGE_MODEL, frame_of, nothing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import torch
+
+    from memaudit.interfaces import AbstractSubject, Circumstances, Setting
+
+#: Sequences by level, of a small model and of one that answers once a sequence.
+SEQUENCES = {"quick": 32, "standard": 256, "thorough": 1024}
+POOLED_SEQUENCES = {"quick": 8, "standard": 16, "thorough": 64}
+#: With fewer there is no mean to speak of; a large model has so many.
+FEWEST = 8
+#: Steps that a large model is fed, in horizons.
+LARGE_BUDGET = 24
+#: Disjoint stretches that data must have, or two sequences would not be independent.
+DISJOINT = 4
+#: Numbers (inputs and answers) of one pass.
+PASS_NUMBERS = 2**26
+#: A sequence is compared with another one of the same pass.
+FEWEST_TOGETHER = 2
+#: A text of which more than this share is unknown to the tokenizer is none that it can read.
+MOST_UNKNOWN = 0.5
+#: Roundings by which the first input is moved to see whether rounding grows.
+NUDGE = 4.0
+#: Two runs that differ by this share of the natural variation have nothing to do with each other.
+CHAOTIC_SHARE = 1e-2
+#: Rows of an embedding table from which sequences are drawn.
+MOST_ROWS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Driven(AbstractTrialQuery):
+    """How long does a single input still count while the model does its work?
+
+    Feeds natural sequences (`--data`, a text, embeddings, or unit noise where nothing else is
+    known), replaces one input by another natural one and reads how far the later answers move, as a
+    share of the distance between the answers to two independent sequences. 1 is an input that
+    decides as much as everything else together, 0.01 is one per cent. A model that looks both ways
+    is read on both sides, a model that answers once at the distance from the end.
+    """
+
+    name = "driven"
+    summary = "memory in use: one natural input replaced; change of the later answers"
+    joined = "mean"
+
+    def read(
+        self,
+        subject: AbstractSubject,
+        setting: Setting,
+        known: Circumstances,
+        tick: Callable[[int, int], None],
+    ) -> TrialReadings:
+        return _Trials(subject, setting, known, _natural(subject, setting, known)).read(tick)
+
+
+@dataclass(frozen=True, slots=True)
+class Context(AbstractTokenQuery):
+    """How far does one changed token of a real text reach?
+
+    The query driven on a text, for models that take tokens: replaces one token of a passage by one
+    of another passage and reads how far the later answers move, as a share of the distance between
+    the answers to two passages.
+    """
+
+    name = "context"
+    summary = "one token of a real text replaced; change of the later answers"
+    joined = "mean"
+
+    def read(
+        self,
+        subject: AbstractSubject,
+        setting: Setting,
+        known: Circumstances,
+        tick: Callable[[int, int], None],
+    ) -> TrialReadings:
+        text = _text(subject, setting, known)
+        if isinstance(text, Status):
+            return nothing(text)
+        return _Trials(subject, setting, known, text).read(tick)
+
+
+# Natural sequences
+
+
+@dataclass(frozen=True, slots=True)
+class _Natural:
+    """Where sequences come from: windows of `values` (B,T,…), or `rows` (n,D) in random order.
+
+    Without either they are independent standard normal vectors.
+    """
+
+    words: str
+    unit: str = "sequences"
+    values: torch.Tensor | None = None
+    rows: torch.Tensor | None = None
+
+    @property
+    def noise(self) -> bool:
+        """Whether nothing is known about the inputs of the model."""
+        return self.values is None and self.rows is None
+
+    @property
+    def longest(self) -> int | None:
+        """The most steps of a sequence, so that there are independent ones."""
+        if self.values is None:
+            return None
+        return self.values.shape[1] // -(-DISJOINT // len(self.values))
+
+    def most(self, length: int) -> int | None:
+        """How many sequences there are, at least half of each its own."""
+        if self.values is None:
+            return None
+        return max(FEWEST, 2 * len(self.values) * self.values.shape[1] // length)
+
+    def sequences(
+        self, count: int, length: int, width: int, generator: torch.Generator
+    ) -> Callable[[int], torch.Tensor]:
+        """A function that gives the next so many of them."""
+        import torch
+
+        if self.values is not None:
+            steps = self.values.shape[1] - length + 1
+            # Neighbours among the sequences are compared, and should not overlap in the data.
+            places = torch.linspace(0, len(self.values) * steps - 1, count).long()
+            places = iter(places[torch.randperm(count, generator=generator)].tolist())
+            windows = self.values
+
+            def window(number: int) -> torch.Tensor:
+                pairs = [divmod(next(places), steps) for _ in range(number)]
+                return torch.stack([windows[row, at : at + length] for row, at in pairs])
+
+            return window
+        if self.rows is not None:
+            rows = self.rows
+
+            def drawn(number: int) -> torch.Tensor:
+                return rows[torch.randint(len(rows), (number, length), generator=generator)]
+
+            return drawn
+        return lambda number: torch.randn(
+            number, length, width, generator=generator, dtype=torch.float64
+        )
+
+
+def _natural(subject: AbstractSubject, setting: Setting, known: Circumstances) -> _Natural:
+    """The user's data, else a text, else embeddings, else unit noise."""
+    from memaudit.numerics.signals import seeded
+
+    if setting.data is not None:
+        return _Natural(setting.data.name, values=_fitting(setting.data.values, subject))
+    text = _text(subject, setting, known)
+    if isinstance(text, _Natural):
+        return text
+    rows = subject.natural_inputs(MOST_ROWS, seeded(setting.seed))
+    if rows is not None and len(rows) > 1:
+        return _Natural("its embeddings in random order", rows=rows.detach().cpu().double())
+    return _Natural("unit noise")
+
+
+def _fitting(values: torch.Tensor, subject: AbstractSubject) -> torch.Tensor:
+    """The data as the model takes them; one long signal is cut into frames where it must be."""
+    width = subject.input_size or 1
+    batch, steps, columns = values.shape
+    if columns == 1 < width and steps >= width:
+        return values[:, : steps // width * width].reshape(batch, -1, width)
+    if columns != width:
+        fact = f"the data have {columns} columns, and the model takes {width} numbers a step"
+        raise ArgumentError(fact, hint="give data of the shape (T, D) or (B, T, D)")
+    return values
+
+
+def _text(subject: AbstractSubject, setting: Setting, known: Circumstances) -> _Natural | Status:
+    """The text in tokens of the model, or why there are none."""
+    if subject.vocabulary is None:
+        return Status.NO_TOKENS
+    tokens = subject.tokens_of(known.text)
+    if tokens is None or not len(tokens):
+        return Status.NO_TOKENIZER
+    if subject.unknown is not None and (tokens == subject.unknown).float().mean() > MOST_UNKNOWN:
+        return Status.UNKNOWN_TEXT
+    if len(tokens.unique()) < 2:  # there is nothing that a token could be replaced by
+        return Status.TOO_SHORT
+    words = "the sample text" if setting.text is None else "your text"
+    return _Natural(words, unit="passages", values=tokens[None])
+
+
+# Trials
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """`count` sequences of `steps`; the input at `at` is replaced, and read at the lags behind it.
+
+    A model that answers once sees `window` steps at a time, which end at every lag in turn.
+    """
+
+    count: int
+    steps: int
+    at: int
+    lags: torch.Tensor
+    window: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Trials:
+    """Natural sequences of one subject, each with one input replaced."""
+
+    subject: AbstractSubject
+    setting: Setting
+    known: Circumstances
+    natural: _Natural
+
+    def read(self, tick: Callable[[int, int], None]) -> TrialReadings:
+        import torch
+
+        from memaudit.numerics.signals import seeded
+
+        plan = self._plan()
+        if len(plan.lags) < FEWEST_LAGS:
+            return nothing(Status.TOO_SHORT)
+        width, generator = self.subject.input_size or 1, seeded(self.setting.seed)
+        draw = self.natural.sequences(plan.count, plan.steps, width, generator)
+        found: list[tuple[torch.Tensor, ...]] = []
+        done, noise, reach = 0, 0.0, self._embedded()
+        for size in self._chunks(plan, width):
+            tick(done, plan.count)
+            fed = draw(size)
+            if self.natural.noise:
+                fed[:, plan.at] = _spread(fed[:, plan.at], generator)
+            if fed.is_floating_point():
+                reach = max(reach or 0.0, float(fed.abs().amax()))
+            for piece, (*numbers, answers) in self._fitting(fed, plan):
+                if not found:
+                    noise = self._noise(piece[:1].clone(), answers, plan)
+                found.append(tuple(numbers))
+            done += size
+        tick(plan.count, plan.count)
+        values, scales, sizes, past, apart = map(torch.cat, zip(*found, strict=True))
+        scale, variation = float(scales.mean()), float(apart.mean())
+        return TrialReadings(
+            plan.lags,
+            values,
+            noise + self.known.rounding * sizes,
+            noise,
+            Status.CHAOTIC if noise > CHAOTIC_SHARE * scale > 0 else Status.OK,
+            scales=scales if scale > 0 else torch.ones_like(scales),
+            fed=f"{self.natural.words}, {plan.count} {self.natural.unit}",
+            reach=reach,
+            share=float(past.mean()) / variation if variation > 0 else None,
+        )
+
+    def _plan(self) -> _Plan:
+        """As many lags as the horizon says, unless the model or the data are shorter."""
+        import torch
+
+        from memaudit.numerics.signals import lag_grid
+
+        subject, horizon, level = self.subject, self.setting.horizon, self.setting.level
+        large = subject.identity.parameters > LARGE_MODEL and level != "thorough"
+        before = horizon
+        if large and not subject.pooled:  # 8 sequences, each twice, and one for the noise
+            before = LARGE_BUDGET * horizon // (2 * FEWEST + 1) - horizon
+        steps = before + horizon
+        if self.natural.longest is not None:
+            steps = min(steps, self.natural.longest)
+        if subject.longest is not None:
+            room = subject.longest - frame_of(subject)[0]
+            steps = min(steps, 2 * room if subject.pooled else room)
+        counts = POOLED_SEQUENCES if subject.pooled else SEQUENCES
+        wanted = self.setting.sequences or (FEWEST if large else counts[level])
+        count = min(wanted, self.natural.most(max(steps, 1)) or wanted)
+        if subject.pooled:
+            window = steps // 2
+            return _Plan(count, steps, window - 1, lag_grid(max(window, 1)), window)
+        at = steps * before // (before + horizon) if self.known.causal else steps // 2
+        return _Plan(count, steps, at, torch.arange(max(steps - at, 0)), steps)
+
+    def _chunks(self, plan: _Plan, width: int) -> Iterator[int]:
+        """How many sequences go into each pass; never one alone, which would have no neighbour."""
+        room = PASS_NUMBERS // (2 * plan.steps * (width + 4 * max(self.known.outputs, 1)))
+        most = plan.count // FEWEST_TOGETHER
+        pieces = max(1, min(-(-plan.count // max(room, FEWEST_TOGETHER)), most))
+        for piece in range(pieces):
+            yield plan.count * (piece + 1) // pieces - plan.count * piece // pieces
+
+    def _fitting(
+        self, fed: torch.Tensor, plan: _Plan
+    ) -> Iterator[tuple[torch.Tensor, tuple[torch.Tensor, ...]]]:
+        """Sequences and what was read of them, in halves where the answers do not fit."""
+        read = None
+        try:
+            with shortage():
+                read = self._read(fed, plan)
+        except MemoryError:
+            if len(fed) < 2 * FEWEST_TOGETHER:
+                raise
+        if read is not None:
+            yield fed, read
+            return
+        release_memory(self.subject.device)  # out here nothing holds what was read by then
+        for half in fed.tensor_split(2):
+            yield from self._fitting(half, plan)
+
+    def _read(self, fed: torch.Tensor, plan: _Plan) -> tuple[torch.Tensor, ...]:
+        """Distances by lag (K,n), natural variation, sizes, the two that make the share, answers.
+
+        The changed sequence k has the input of sequence j at one place. There the two differ in
+        everything else, so their distance is what the other inputs make.
+        """
+        import torch
+
+        inputs = fed[:, plan.at]
+        changed, given = fed.clone(), (_lattice if self.natural.noise else _others)(inputs)
+        changed[:, plan.at] = fed[given, plan.at]
+        answers, moved = self._answers(torch.cat([fed, changed]), plan).chunk(2)
+        now, read = self._places(plan)
+        values = _distance(moved[:, read], answers[:, read])
+        if not self.known.causal:  # distance to either side, as far as there is one
+            back = plan.at - plan.lags[plan.lags <= plan.at]
+            left = _distance(moved[:, back], answers[:, back])
+            values[:, : len(back)] = (left + values[:, : len(back)]) / 2
+        scales = _finite_mean(_distance(answers[:, read], answers.roll(-1, 0)[:, read]))
+        sizes = torch.nan_to_num(torch.linalg.vector_norm(answers, dim=-1), posinf=0.0).amax(1)
+        past = _distance(moved[:, now], answers[given, now])
+        apart = _distance(answers[:, now], answers[given, now])
+        return values, scales, sizes, past, apart, answers[0]
+
+    def _places(self, plan: _Plan) -> tuple[int, torch.Tensor]:
+        """Where among the answers lag 0 stands, and all lags."""
+        import torch
+
+        if self.subject.pooled:
+            return 0, torch.arange(len(plan.lags))
+        return plan.at, plan.at + plan.lags
+
+    def _noise(self, fed: torch.Tensor, answers: torch.Tensor, plan: _Plan) -> float:
+        """How far the first sequence alone, moved by a rounding at its start, comes out otherwise.
+
+        Rounding dies out with the memory of a stable model; where it grows to the size of the
+        answers the model is chaotic. Tokens cannot be moved, but other kernels may round otherwise.
+        """
+        import torch
+
+        if fed.is_floating_point():
+            fed[:, 0] *= 1 + NUDGE * torch.finfo(self.subject.dtype).eps
+        again, read = self._answers(fed, plan)[0], self._places(plan)[1]
+        return float(torch.nan_to_num(_distance(again[read], answers[read]), posinf=0.0).amax())
+
+    def _answers(self, rows: torch.Tensor, plan: _Plan) -> torch.Tensor:
+        """The answers in float64 by step; by lag where the model answers once a sequence."""
+        import torch
+
+        pad = self.setting.pad
+        if pad is not None:  # padding follows the changed input instead of the sequence
+            rows = rows.clone()
+            rows[:, plan.at + 1 :] = pad if rows.is_floating_point() else int(pad)
+        if not self.subject.pooled:
+            return self._respond(rows)
+        ends = [plan.window + lag for lag in plan.lags.tolist()]
+        starts = [end - plan.window if pad is None else 0 for end in ends]
+        pairs = zip(starts, ends, strict=True)
+        return torch.stack([self._respond(rows[:, start:end]) for start, end in pairs], 1)
+
+    def _respond(self, rows: torch.Tensor) -> torch.Tensor:
+        """Without the answers to what the tokenizer puts around a text."""
+        subject, steps = self.subject, rows.shape[1]
+        if rows.is_floating_point():
+            return subject.respond(rows.to(subject.device, subject.dtype)).double().cpu()
+        answers = subject.respond(subject.framed(rows).to(subject.device)).double().cpu()
+        before = frame_of(subject)[1]
+        return answers if subject.pooled else answers[:, before : before + steps]
+
+    def _embedded(self) -> float | None:
+        """How large the numbers are that tokens become, where the model shows them."""
+        from memaudit.numerics.signals import seeded
+
+        if self.natural.unit != "passages":
+            return None
+        rows = self.subject.natural_inputs(MOST_ROWS, seeded(self.setting.seed))
+        return None if rows is None or not len(rows) else float(rows.abs().amax())
+
+
+def _spread(rows: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Normal numbers (K,D) in the same order, one in each K-th part of the distribution.
+
+    The mean over trials depends on these numbers alone in a linear model: chance has less to say.
+    """
+    import torch
+
+    ranks = rows.argsort(0).argsort(0)
+    return torch.special.ndtri(
+        (ranks + torch.rand(rows.shape, generator=generator, dtype=rows.dtype)) / len(rows)
+    )
+
+
+def _lattice(rows: torch.Tensor) -> torch.Tensor:
+    """For every row another one, so that the pairs fill the plane of their ranks evenly."""
+    import torch
+
+    count = len(rows)
+    step = round(count * 0.618)  # the golden section: multiples of it are spread out
+    while math.gcd(step, count) > 1 or step % 2 == 0:
+        step += 1
+    order = rows[:, 0].argsort()
+    given, own = order[(step * order.argsort() + 1) % count], torch.arange(count)
+    return torch.where(given == own, (own + 1) % count, given)
+
+
+def _others(rows: torch.Tensor) -> torch.Tensor:
+    """For every row the next one that differs from it; itself where all are the same."""
+    import torch
+
+    flat = rows.reshape(len(rows), -1)
+    given = torch.arange(len(rows))
+    for _ in range(len(rows)):
+        same = (flat[given] == flat).all(1)
+        if not bool(same.any()):
+            break
+        given = torch.where(same, (given + 1) % len(rows), given)
+    return given
+
+
+def _distance(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return torch.linalg.vector_norm(one - other, dim=-1)
+
+
+def _finite_mean(distances: torch.Tensor) -> torch.Tensor:
+    """The mean over times of every row, as far as it is finite."""
+    import torch
+
+    known = torch.where(torch.isfinite(distances), distances, torch.nan)
+    return torch.nan_to_num(known.nanmean(1))
