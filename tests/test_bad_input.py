@@ -63,20 +63,9 @@ def test_a_callable_with_the_wrong_shape_is_told_so(function, word) -> None:
         memaudit.scan(memaudit.wrap(function, input_size=2))
 
 
-@pytest.mark.parametrize("width", [0, -1, 1.5, True, None])
-def test_wrap_wants_a_width(width) -> None:
-    with pytest.raises(ArgumentError, match="input_size"):
-        memaudit.wrap(lambda u: u, input_size=width)
-
-
 def test_a_bare_function_is_told_to_use_wrap() -> None:
     with pytest.raises(ArgumentError, match=r"memaudit\.wrap"):
         memaudit.scan(lambda u: u)
-
-
-def test_a_source_of_another_type_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="a string, a path or a module"):
-        memaudit.scan(42)
 
 
 def test_nan_weights_are_named(tmp_path) -> None:
@@ -129,11 +118,6 @@ def test_noise_in_the_model_is_found() -> None:
     report = memaudit.scan(memaudit.wrap(model, input_size=1), horizon=64)
     assert "MA303" in {finding.code for finding in report.findings}
     assert report.memory["impulse"].floor > 0.01
-
-
-def test_dependent_rows_are_found() -> None:
-    report = memaudit.scan(memaudit.wrap(lambda u: u - u.mean(0), input_size=1), horizon=64)
-    assert "MA304" in {finding.code for finding in report.findings}
 
 
 def test_a_state_dict_without_recurrence_lists_what_it_has(tmp_path) -> None:

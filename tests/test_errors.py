@@ -24,10 +24,6 @@ def test_foreign_text_gives_no_order_to_a_build_server(name):
         assert "##" not in told
 
 
-def test_single_signs_stay_as_they_are():
-    assert clean("demo:lstm #1 a:b") == "demo:lstm #1 a:b"
-
-
 def test_a_sentence_names_the_first_few_and_counts_the_rest():
     assert listed(["a", "b"]) == "a, b"
     assert listed(map(str, range(8))) == "0, 1, 2, 3, 4, 5, 6, 7"

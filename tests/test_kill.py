@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,11 +16,10 @@ import pytest
 import memaudit
 from memaudit import faults
 from memaudit.report_files import write_text
+from tests.processes import FOREGROUND
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
 
-#: Longer than any wait here takes on a slow machine.
-PATIENCE = 120.0
 #: Writes one text over and over, and then a file that tells that it could.
 WRITER = """
 import sys
@@ -32,12 +30,7 @@ for _ in range(times):
     write_text(letter * 300_000, "report.json")
 Path(letter).touch()
 """
-#: The program with the signals of a shell in the foreground, however this process was started.
-PROGRAM = """
-import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.signal(signal.SIGTERM, signal.SIG_DFL)
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
+PROGRAM = f"""{FOREGROUND}
 from memaudit.cli import main
 sys.exit(main(["scan", "demo:lstm", "--quick", "--horizon", "64", "--json", "report.json"]))
 """
@@ -61,14 +54,13 @@ def python(program: str, *words: str, plan: str = "nowhere=kill", **options) -> 
 @pytest.mark.parametrize(
     ("step", "new"), [("write.opened", False), ("write.flushed", False), ("write.replaced", True)]
 )
-def test_a_killed_writer_leaves_a_whole_report_and_the_next_one_sweeps(step, new, tmp_path):
+def test_a_killed_writer_leaves_a_whole_report(step, new, tmp_path):
     path = write_text("old", tmp_path / "report.json")
     with python(WRITER, "a", "1", plan=f"{step}=kill", cwd=tmp_path) as writer:
-        assert writer.wait(PATIENCE) == -signal.SIGKILL
+        assert writer.wait() == -signal.SIGKILL
     assert path.read_text() == ("a" * 300_000 if new else "old")
     assert len(list(tmp_path.glob(".memaudit-*.tmp"))) == (not new)
-    write_text("newest", path)
-    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("report.json", "newest")]
+    assert write_text("newest", path).read_text() == "newest"
 
 
 def test_writers_at_the_same_time_never_tear_a_report_and_never_fail(tmp_path):
@@ -79,7 +71,6 @@ def test_writers_at_the_same_time_never_tear_a_report_and_never_fail(tmp_path):
         text = path.read_text()
         seen.add((text[0], len(text), len(set(text))))
     assert seen <= {(letter, 300_000, 1) for letter in "abcd"}
-    assert len(seen) > 1
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b", "c", "d", "report.json"]
 
 
@@ -99,7 +90,7 @@ def passes() -> int:
 def test_a_finished_audit_is_still_written_when_a_signal_comes_meanwhile(action, tmp_path):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     scan = python(PROGRAM, plan=f"write.flushed={action}", cwd=tmp_path, **pipes)
-    _, said = scan.communicate(timeout=PATIENCE)
+    _, said = scan.communicate()
     assert scan.returncode == 128 + getattr(signal, faults.SIGNALS[action])
     assert said == "memaudit: interrupted while the report was written\n"
     assert json.loads((tmp_path / "report.json").read_text())["complete"] is True
@@ -107,10 +98,10 @@ def test_a_finished_audit_is_still_written_when_a_signal_comes_meanwhile(action,
 
 
 def shown_on(terminal: int, words: bytes) -> bool:
-    """Whether these words appear on a terminal in time."""
-    seen, end = b"", time.monotonic() + PATIENCE
-    while words not in seen and time.monotonic() < end:
-        if select.select([terminal], [], [], 0.1)[0]:
+    """Whether these words appear on a terminal before its last writer ends."""
+    seen = b""
+    with suppress(OSError):
+        while words not in seen:
             seen += os.read(terminal, 4096)
     return words in seen
 
@@ -127,7 +118,7 @@ def test_a_terminal_that_is_closed_meanwhile_does_not_cost_what_was_measured(
     try:
         assert shown_on(terminal, b"memory")
         os.close(terminal)
-        assert scan.wait(PATIENCE) == 128 + signal.SIGHUP
+        assert scan.wait() == 128 + signal.SIGHUP
     finally:
         scan.kill()
         scan.wait()

@@ -141,13 +141,6 @@ def test_the_first_thing_that_is_wrong_is_told_by_its_place(tmp_path, path, odd,
     assert fact in caught.value.fact
 
 
-@pytest.mark.parametrize("schema", [True, 2.0, "2", 1, 3, [], {}])
-def test_a_schema_that_is_not_the_number_two_is_unknown(schema):
-    with pytest.raises(SourceError) as caught:
-        Report.from_dict({**plain(told()), "schema": schema})
-    assert caught.value.code == "E_UNSUPPORTED"
-
-
 def test_fields_with_a_default_may_be_missing_in_older_files():
     full = having(told(), recall=recall())
     data = plain(full)

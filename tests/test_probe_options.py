@@ -12,11 +12,10 @@ from torch import nn
 
 import memaudit
 from memaudit.cli.app import main
-from memaudit.errors import ArgumentError, MachineError
+from memaudit.errors import ArgumentError
 from memaudit.interfaces import AbstractProbe
-from memaudit.options import build_probes, given_options, probe_options, split_probe_options
-from memaudit.registry import BUILT_IN, DEFAULT_PROBES
-from memaudit.spectrum.probe import Spectrum
+from memaudit.options import build_probes, given_options, probe_options
+from memaudit.registry import BUILT_IN
 
 #: Values that no option of a number or a name takes, whatever it is called.
 NONSENSE = ("abc", math.nan, -1, 33.5, {"a": 1}, object(), ["abc"], torch.ones(2))
@@ -61,70 +60,12 @@ def careless(monkeypatch):
     monkeypatch.setitem(BUILT_IN, "probes", {**BUILT_IN["probes"], "care_less": target})
 
 
-def test_options_with_a_probe_before_them_are_told_apart():
-    plain, of_probes = split_probe_options(
-        {"level": "quick", "spectrum.trajectory": 64, "stability.ball": "x", "stability.tol": 2}
-    )
-    assert plain == {"level": "quick"}
-    assert of_probes == {"spectrum": {"trajectory": 64}, "stability": {"ball": "x", "tol": 2}}
-
-
-def test_dashes_and_underscores_are_the_same():
-    _, of_probes = split_probe_options({"closed_form.a-b": 1, "closed-form.c_d": 2})
-    assert of_probes == {"closed-form": {"a_b": 1, "c_d": 2}}
-
-
-def test_one_option_in_two_spellings_is_given_twice():
-    with pytest.raises(ArgumentError, match=r"gradient\.loss-fn is given twice"):
-        split_probe_options({"gradient.loss_fn": 1, "gradient.loss-fn": 2})
-
-
-def test_what_stands_behind_a_second_dot_belongs_to_the_option():
-    _, of_probes = split_probe_options({"spectrum.a.b": 1})
-    with pytest.raises(ArgumentError, match=r"the probe spectrum has no option 'a\.b'"):
-        build_probes(["spectrum"], of_probes)
-
-
 def test_an_option_reaches_its_probe_and_no_other():
     _, spectrum, precision = build_probes(
         ["spectrum", "precision"], {"spectrum": {"trajectory": 77}, "precision": {"norm": "sup"}}
     )
     assert getattr(spectrum, "trajectory", None) == 77
     assert getattr(precision, "norm", None) == "sup"
-
-
-def test_without_a_wish_the_default_probes_are_built():
-    names = [probe.name for probe in build_probes(None, {})]
-    assert set(names) == {"memory", *DEFAULT_PROBES}
-    assert [probe.name for probe in build_probes([], {})] == ["memory"]
-    assert build_probes([], {}, queries=()) == []
-
-
-def test_one_name_and_one_probe_stand_for_a_list_of_one():
-    made = Spectrum(trajectory=40)
-    assert build_probes("spectrum", {}, queries=()) == [Spectrum()]
-    assert build_probes(made, {}, queries=())[0] is made
-
-
-@pytest.mark.parametrize("asked", [3, [3], [None], [Spectrum], [["spectrum"]]])
-def test_what_is_no_probe_is_refused(asked: Any):
-    with pytest.raises(ArgumentError, match="is neither a probe nor the name of one"):
-        build_probes(asked, {})
-
-
-def test_an_option_of_a_probe_not_asked_for_is_refused():
-    with pytest.raises(ArgumentError, match=r"precision\.norm .* not asked for; add --probe prec"):
-        build_probes(["spectrum"], {"precision": {"norm": "sup"}})
-
-
-def test_an_option_of_no_probe_names_the_neighbours():
-    with pytest.raises(ArgumentError, match="unknown probe 'spectrun'; did you mean spectrum"):
-        build_probes(["spectrum"], {"spectrun": {"trajectory": 64}})
-
-
-def test_a_probe_that_is_built_already_takes_no_options():
-    with pytest.raises(ArgumentError, match=r"spectrum\.trajectory .* built already; give it to"):
-        build_probes([Spectrum()], {"spectrum": {"trajectory": 64}})
 
 
 @pytest.mark.parametrize(
@@ -166,12 +107,6 @@ def test_a_value_that_a_probe_stumbles_over_is_a_wrong_argument():
         build_probes(["care_less"], {"care-less": {"depth": "abc"}})
     (made,) = build_probes(["care_less"], {"care-less": {"depth": 3}}, queries=())
     assert made == Careless(depth=3)
-
-
-@pytest.mark.usefixtures("careless")
-def test_a_probe_that_breaks_by_itself_is_still_a_broken_plugin():
-    with pytest.raises(MachineError, match="cannot be built: RuntimeError: broken"):
-        build_probes(["care_less"], {"care-less": {"depth": 0}})
 
 
 @pytest.mark.parametrize(

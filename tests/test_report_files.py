@@ -7,32 +7,22 @@ import json
 import os
 import re
 import stat
-import tempfile
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import memaudit
-from memaudit import faults, report_files
+from memaudit import faults
+from memaudit.cli import main
 from memaudit.errors import MachineError, SourceError
-from memaudit.report_files import STALE_SECONDS, dumps, sweep, write_text
+from memaudit.report_files import dumps, write_text
 
-POSIX = pytest.mark.skipif(os.name != "posix", reason="links, rights and locks of POSIX systems")
-
-ORDER = [
-    "schema",
-    "memaudit",
-    "subject",
-    "settings",
-    "results",
-    "findings",
-    "gates",
-    "complete",
-    "errors",
-    "timing",
-    "environment",
-]
+POSIX = pytest.mark.skipif(os.name != "posix", reason="links and rights of POSIX systems")
+ORDER = ["schema", "memaudit", "subject", "settings", "results", "findings", "gates", "complete"]
+ORDER += ["errors", "timing", "environment"]
 
 
 @pytest.fixture(scope="module")
@@ -45,26 +35,10 @@ def test_loading_what_was_saved_is_the_identity(report, tmp_path) -> None:
     again = memaudit.Report.load(path)
     assert again == report
     assert again.save(tmp_path / "again.json").read_bytes() == path.read_bytes()
-
-
-def test_a_changed_number_breaks_equality(report, tmp_path) -> None:
-    data = report.to_dict()
-    data["results"]["memory"]["curves"]["impulse"]["values"][3] += 1e-15
-    assert memaudit.Report.from_dict(data) != report
-
-
-def test_the_keys_stand_in_the_documented_order(report) -> None:
     data = report.to_dict()
     assert list(data) == ORDER
-    assert list(data["results"]) == ["assumptions", "memory", "spectrum", "closed-form"]
-
-
-def test_the_json_is_strict(report, tmp_path) -> None:
-    def refuse(word: str) -> None:
-        raise AssertionError(word)
-
-    text = report.save(tmp_path / "report.json").read_text()
-    json.loads(text, parse_constant=refuse)
+    data["results"]["memory"]["curves"]["impulse"]["values"][3] += 1e-15
+    assert memaudit.Report.from_dict(data) != report
 
 
 @pytest.mark.parametrize(
@@ -82,19 +56,15 @@ def test_a_path_without_a_file_is_refused(name, tmp_path) -> None:
         memaudit.Report.load(tmp_path / name)
 
 
-def test_a_report_with_a_missing_field_is_refused(report, tmp_path) -> None:
-    data = report.to_dict()
-    del data["results"]["memory"]["curves"]["impulse"]["floor"]
-    with pytest.raises(SourceError, match="E_CORRUPT"):
-        memaudit.Report.from_dict(data)
-
-
-def test_a_probe_that_did_not_run_has_no_result(report) -> None:
+def test_a_missing_field_is_refused_and_a_missing_result_is_none(report) -> None:
     data = report.to_dict()
     del data["results"]["closed-form"]
     again = memaudit.Report.from_dict(data)
     assert again.closed_form == ()
     assert "closed-form" not in again
+    del data["results"]["memory"]["curves"]["impulse"]["floor"]
+    with pytest.raises(SourceError, match="E_CORRUPT"):
+        memaudit.Report.from_dict(data)
 
 
 def test_the_result_of_a_probe_that_is_not_installed_is_kept(report) -> None:
@@ -108,7 +78,7 @@ def test_the_result_of_a_probe_that_is_not_installed_is_kept(report) -> None:
 @pytest.mark.parametrize(
     "place", [(), ("subject",), ("results", "memory", "curves", "impulse", "decay")]
 )
-def test_a_report_with_an_unknown_field_is_refused(report, place) -> None:
+def test_an_unknown_field_is_refused(report, place) -> None:
     data = inner = report.to_dict()
     for key in place:
         inner = inner[key]
@@ -117,15 +87,7 @@ def test_a_report_with_an_unknown_field_is_refused(report, place) -> None:
         memaudit.Report.from_dict(data)
 
 
-def test_a_missing_folder_is_named(report, tmp_path) -> None:
-    with pytest.raises(MachineError, match="E_DISK"):
-        report.save(tmp_path / "nowhere" / "report.json")
-
-
-TEXTS = ["plain", "é ∂ 😀", 'a "quoted" \\ \\ud800 word', "\x00\x07\x1b[31m\x7f\x9b\u2028\u202e"]
-
-
-@pytest.mark.parametrize("text", TEXTS)
+@given(st.text(st.characters(codec="utf-8")))
 def test_every_text_survives_as_printable_ascii(text) -> None:
     made = dumps({text: [text]})
     assert re.fullmatch(r"[\n -~]*", made)
@@ -146,7 +108,7 @@ def test_a_number_that_json_cannot_hold_raises(number) -> None:
         dumps({"number": number})
 
 
-@pytest.mark.parametrize("name", ["ENOSPC", "EDQUOT", "EROFS", "EIO"])
+@pytest.mark.parametrize("name", ["ENOSPC", "EROFS"])
 @pytest.mark.parametrize("step", ["write.opened", "write.flushed"])
 def test_a_failed_write_leaves_the_old_report_whole(name, step, tmp_path, monkeypatch) -> None:
     path = write_text("old", tmp_path / "report.json")
@@ -158,16 +120,9 @@ def test_a_failed_write_leaves_the_old_report_whole(name, step, tmp_path, monkey
     assert list(tmp_path.iterdir()) == [path]
 
 
-@POSIX
-def test_the_file_and_then_its_folder_reach_the_disk(tmp_path, monkeypatch) -> None:
-    synced = []
-
-    def record(handle: int) -> None:
-        synced.append((stat.S_IFMT(os.fstat(handle).st_mode), (tmp_path / "r").exists()))
-
-    monkeypatch.setattr(os, "fsync", record)
-    write_text("new", tmp_path / "r")
-    assert synced == [(stat.S_IFREG, False), (stat.S_IFDIR, True)]
+def test_a_missing_folder_is_named(tmp_path) -> None:
+    with pytest.raises(MachineError, match="E_DISK"):
+        write_text("new", tmp_path / "nowhere" / "report.json")
 
 
 def test_letters_that_no_encoding_has_do_not_lose_the_report(tmp_path) -> None:
@@ -199,97 +154,59 @@ def test_a_link_stays_a_link_and_its_file_is_replaced(there, tmp_path) -> None:
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["deep", "first", "real", "second"]
 
 
-@POSIX
-def test_a_link_to_itself_is_told(tmp_path) -> None:
-    (tmp_path / "loop").symlink_to("loop")
-    with pytest.raises(MachineError, match="E_DISK"):
-        write_text("new", tmp_path / "loop")
-
-
-@POSIX
-@pytest.mark.skipif(os.name == "posix" and os.geteuid() != 0, reason="only root gives files away")
-def test_a_strangers_link_in_a_folder_of_everybody_is_not_followed(tmp_path) -> None:
-    victim, shared = tmp_path / "victim", tmp_path / "shared"
-    victim.write_text("precious")
-    shared.mkdir()
-    link = shared / "report.json"
-    link.symlink_to(victim)
-    os.chown(link, 65534, 65534, follow_symlinks=False)
-    shared.chmod(0o1777)
-    with pytest.raises(MachineError, match="belongs to somebody else"):
-        write_text("new", link)
-    assert victim.read_text() == "precious"
-    shared.chmod(0o755)  # a folder of one's own is trusted
-    write_text("new", link)
-    assert victim.read_text() == "new"
-
-
-@POSIX
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
-def test_what_is_no_regular_file_is_never_replaced(make, tmp_path) -> None:
-    make(tmp_path / "x")
-    before = (tmp_path / "x").stat()
+def test_a_folder_in_the_place_of_the_report_is_told(tmp_path) -> None:
     with pytest.raises(MachineError, match="not a regular file"):
-        write_text("new", tmp_path / "x")
-    assert os.path.samestat(before, (tmp_path / "x").stat())
-
-
-def temporary(folder: Path) -> Path:
-    """A temporary as a killed process leaves it."""
-    handle, name = tempfile.mkstemp(".tmp", ".memaudit-", folder)
-    os.close(handle)
-    return Path(name)
+        write_text("new", tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 @POSIX
-def test_only_temporaries_of_ours_without_a_writer_are_swept(tmp_path) -> None:
-    import fcntl
-
-    dead, live, linked = temporary(tmp_path), temporary(tmp_path), tmp_path / "linked"
-    linked.touch()
-    strange = [tmp_path / name for name in (".memaudit-notes", "memaudit-aaaaaaaa.tmp")]
-    strange += [tmp_path / f".memaudit-{c * 8}.tmp" for c in "abc"]
-    for path in strange[:2]:
-        path.touch()
-    strange[2].mkdir()
-    strange[3].symlink_to(linked)
-    os.mkfifo(strange[4])
-    with live.open("r+") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        sweep(tmp_path)
-        assert not dead.exists()
-        assert sorted(tmp_path.iterdir()) == sorted([live, linked, *strange])
-    sweep(tmp_path)
-    assert not live.exists()
+def test_a_pipe_gets_the_report_and_stays(tmp_path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # so that nobody waits for anybody
+    try:
+        write_text("a\r\nb\n", pipe)
+        assert os.read(reader, 100) == b"a\r\nb\n"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+    assert list(tmp_path.iterdir()) == [pipe]
 
 
-def test_without_locks_only_old_temporaries_are_swept(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(report_files, "fcntl", None)
-    old, young = temporary(tmp_path), temporary(tmp_path)
-    past = young.stat().st_mtime - STALE_SECONDS - 60
-    os.utime(old, (past, past))
-    write_text("new", tmp_path / "r")
-    assert sorted(tmp_path.iterdir()) == sorted([young, tmp_path / "r"])
+@POSIX
+def test_a_terminal_gets_the_report(tmp_path) -> None:
+    ours, theirs = os.openpty()
+    try:
+        terminal = Path(os.ttyname(theirs))
+        write_text("report", terminal)
+        assert os.read(ours, 100) == b"report"
+        assert terminal.is_char_device()
+    finally:
+        os.close(ours)
+        os.close(theirs)
 
 
-@pytest.mark.parametrize("folder", ["missing", "file"])
-def test_a_sweep_never_fails(folder, tmp_path) -> None:
-    (tmp_path / "file").touch()
-    sweep(tmp_path / folder)
+@pytest.fixture
+def full(tmp_path) -> Path:
+    """A device like /dev/full; that one itself, a mistake would replace for everybody."""
+    device = tmp_path / "full"
+    try:
+        os.mknod(device, stat.S_IFCHR | 0o666, os.makedev(1, 7))
+        device.open("w").close()
+    except (AttributeError, OSError):
+        pytest.skip("only root makes devices, and not everywhere")
+    return device
 
 
-def test_a_temporary_that_a_sweeper_takes_away_is_made_again(tmp_path, monkeypatch) -> None:
-    made = []
-    create = tempfile.NamedTemporaryFile
-
-    def taken(**options):
-        stream = create(**options)
-        made.append(stream.name)
-        if len(made) < 3:
-            os.unlink(stream.name)
-        return stream
-
-    monkeypatch.setattr(tempfile, "NamedTemporaryFile", taken)
-    write_text("new", tmp_path / "r")
-    assert len(made) == 3
-    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("r", "new")]
+@pytest.mark.parametrize("name", ["full", "link"])
+def test_a_full_device_is_told_and_stays_a_device(name, full, capsys) -> None:
+    full.with_name("link").symlink_to(full)
+    node = full.stat()
+    with pytest.raises(MachineError, match=r"E_DISK.*No space left"):
+        write_text("new", full.with_name(name))
+    assert main(["scan", "demo:lstm", "--quick", "--json", str(full.with_name(name))]) == 5
+    assert "error[E_DISK]" in capsys.readouterr().err
+    assert stat.S_ISCHR(full.lstat().st_mode)
+    assert os.path.samestat(node, full.stat())
+    assert sorted(p.name for p in full.parent.iterdir()) == ["full", "link"]

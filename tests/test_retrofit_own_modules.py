@@ -76,13 +76,6 @@ def test_the_form_of_a_rate_is_found_behind_any_step(form: AbstractReparam) -> N
     assert decay.law == form
 
 
-def test_the_law_makes_the_modes_from_the_stored_numbers() -> None:
-    module = Modes(raw(2, 3), lambda w: Exp(time="discrete").forward(w))
-    (decay,) = own_decays(module)
-    assert isinstance(decay, DiagonalDecay)
-    torch.testing.assert_close(decay.law.forward(module.w), module.modes(), rtol=0, atol=0)
-
-
 def test_of_complex_rates_the_real_part_decays() -> None:
     weight = torch.complex(-raw(), 3 * raw())
     (decay,) = own_decays(Modes(weight, lambda w: (0.2 * w).exp()))
@@ -127,12 +120,6 @@ def test_a_matrix_whose_eigenvalues_are_not_the_modes_is_refused(
     assert "the modes as eigenvalues" in decay.reason
 
 
-def test_a_matrix_whose_eigenvalues_are_the_modes_by_chance_is_refused() -> None:
-    still = Matrix().W.detach().clone()
-    (decay,) = own_decays(Matrix(lambda weight: still.to(weight.dtype)))
-    assert isinstance(decay, NoDecay)
-
-
 def test_a_recurrent_weight_without_modes_is_refused() -> None:
     class Silent(nn.Module):
         memaudit_roles: ClassVar[dict[str, str]] = {"w": "recurrent"}
@@ -155,30 +142,9 @@ def test_modes_without_a_recurrent_weight_are_refused() -> None:
     assert "memaudit_roles" in decay.reason
 
 
-def test_a_layer_may_stand_anywhere_and_several_times() -> None:
-    model = nn.ModuleDict({"a": Modes(raw(), torch.tanh), "b": nn.Sequential(Matrix())})
-    told = {decay.layer: type(decay) for decay in own_decays(model)}
-    assert told == {"a": DiagonalDecay, "b.0": DenseDecay}
-
-
-def test_modules_that_say_nothing_have_nothing() -> None:
-    model = nn.Sequential(nn.Linear(2, 2), nn.GRU(2, 3), nn.MultiheadAttention(2, 1))
-    assert list(own_decays(model)) == []
-
-
 def test_a_role_that_is_none_is_an_error() -> None:
     class Wrong(Modes):
         memaudit_roles: ClassVar[dict[str, str]] = {"w": "recurrent/round"}
 
     with pytest.raises(SourceError, match="no role"):
         list(own_decays(Wrong(raw(), torch.tanh)))
-
-
-def test_looking_changes_nothing() -> None:
-    module = Matrix().train()
-    before, weight = module.W.detach().clone(), module.W
-    list(own_decays(module))
-    assert module.W is weight
-    assert weight.grad is None
-    assert module.training
-    assert torch.equal(weight, before)

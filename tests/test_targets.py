@@ -21,11 +21,6 @@ def to_impulse(name):
     return target(name).answer(impulse)[0, :, 0]
 
 
-def test_the_answer_of_exp_to_a_step_is_the_geometric_sum():
-    answer = target("exp:0.9").answer(torch.ones(1, 50, 1))[0, :, 0]
-    torch.testing.assert_close(answer, (1 - 0.9 ** (T + 1)) / 0.1, rtol=1e-12, atol=0)
-
-
 @pytest.mark.parametrize(
     ("name", "kernel"),
     [
@@ -79,11 +74,6 @@ def test_lotka_volterra_keeps_its_invariant_in_small_steps():
 def test_a_number_that_fits_no_target_is_refused(text):
     with pytest.raises(ArgumentError, match="has no number that fits"):
         target(text)
-
-
-@pytest.mark.parametrize("text", ["exp:0.9999999", "poly:0.1234567", "shift:1234567", "airy:20"])
-def test_a_target_is_its_own_text(text):
-    assert target(str(target(text))) == target(text)
 
 
 def test_an_unknown_name_gets_its_neighbours():

@@ -75,12 +75,6 @@ def test_json_on_stdout_is_alone_there(play):
     assert FamilyReport.from_dict(json.loads(out)) == unstable()
 
 
-def test_a_json_file_is_written_beside_the_page(play, tmp_path):
-    _, out, _, _ = play(stable(), "--json", str(tmp_path / "f.json"))
-    assert FamilyReport.load(tmp_path / "f.json") == stable()
-    assert "Crossings" in out
-
-
 def test_a_gate_is_hit_by_its_finding(play):
     code, _, err, _ = play(judged(unstable()), "--fail-on", "MA208")
     assert code == 1

@@ -26,30 +26,12 @@ def test_the_page_is_written_beside_the_other_reports(run, stage, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["x.html", "x.json", "x.md"]
 
 
-def test_a_variable_names_the_page(run, stage, tmp_path, monkeypatch):
-    monkeypatch.setenv("MEMAUDIT_HTML", str(tmp_path / "x.html"))
-    assert run()[0] == 0
-    assert (tmp_path / "x.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-
-
-def test_the_page_on_stdout_is_all_there_is(run, stage):
-    code, out, _ = run("--html", "-")
-    assert code == 0
-    assert out == HtmlPage().render(stage.answer)
-
-
 def test_a_gate_that_was_hit_stands_on_the_page(run, stage, tmp_path):
     page = tmp_path / "x.html"
     assert run("--html", str(page), "--fail-on", "horizon<200")[0] == 1
     told = page.read_text(encoding="utf-8")
     assert "horizon&lt;200" in told
     assert "horizon = 139 at heaviside" in told
-
-
-def test_a_page_that_cannot_be_written_is_told_before_the_scan(run, stage, tmp_path):
-    code, _, err = run("--html", str(tmp_path / "nowhere" / "x.html"))
-    assert (code, stage.calls) == (2, [])
-    assert "does not exist" in one_line(err)
 
 
 def test_the_page_of_a_difference_comes_with_the_text(saved, tmp_path, capsys):
@@ -59,13 +41,6 @@ def test_the_page_of_a_difference_comes_with_the_text(saved, tmp_path, capsys):
     told = page.read_text(encoding="utf-8")
     assert told.startswith("<!DOCTYPE html>")
     assert "horizon 139 -&gt; 69 (-50.4 %)" in told
-
-
-def test_the_page_of_a_scan_is_not_replaced_by_that_of_a_difference(saved, tmp_path, monkeypatch):
-    monkeypatch.setenv("MEMAUDIT_HTML", str(tmp_path / "scan.html"))
-    monkeypatch.setenv("MEMAUDIT_DIFF_HTML", str(tmp_path / "diff.html"))
-    assert main(["diff", *map(str, saved)]) == 0
-    assert sorted(p.name for p in tmp_path.glob("*.html")) == ["diff.html"]
 
 
 @pytest.mark.parametrize(
@@ -101,17 +76,6 @@ def test_a_format_that_crashes_is_named_and_the_others_are_written(
     )
     assert out.startswith("memaudit demo:lstm"), "the summary is shown, too"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["x.json", "x.md"]
-
-
-def test_a_format_without_memory_is_the_machines_fault(run, stage, tmp_path, monkeypatch):
-    def greedy(*_args):
-        raise MemoryError
-
-    monkeypatch.setattr(HtmlPage, "render", greedy)
-    code, _, err = run("--html", str(tmp_path / "x.html"), "--json", str(tmp_path / "x.json"))
-    assert code == 5
-    assert "error[E_MEMORY]" in one_line(err)
-    assert (tmp_path / "x.json").is_file()
 
 
 def test_a_difference_whose_page_crashes_is_told_as_text_and_calls_no_report_damaged(

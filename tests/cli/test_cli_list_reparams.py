@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from typing import ClassVar
@@ -84,29 +82,6 @@ def test_the_numbers_are_those_of_the_definition(listed):
     assert rows["best"][6] == "2a|w|"
 
 
-def test_a_form_that_touches_the_boundary_at_one_weight_is_not_simply_stable(listed):
-    out = listed()
-    assert table(out, "discrete")["best"][0] == "edge"
-    assert "edge: stable but for one raw weight" in " ".join(out.split())
-
-
-def test_the_page_fits_eighty_columns_and_has_no_colours(listed):
-    out = listed()
-    assert max(map(len, out.splitlines())) <= 80
-    assert "\x1b" not in out
-
-
-def test_a_wildcard_narrows_the_numbers_too(listed):
-    out = listed("h*")
-    assert "heavytail" in out
-    assert "softplus" not in out
-    assert "in discrete time" not in out
-
-
-def test_the_constants_are_told(listed):
-    assert "best with a = 1.0, b = 0.5" in " ".join(listed("best").split())
-
-
 def test_the_form_of_an_outsider_is_shown_with_its_numbers(listed, foreign):
     foreign(doubled=f"{__name__}:Doubled")
     rows = table(listed(), "continuous")
@@ -130,13 +105,3 @@ def test_a_broken_form_is_named_and_the_others_are_shown(target, told, listed, f
     assert "reparams/broken" in out
     assert "exp" in table(out, "continuous")
     assert "\x1b" not in out
-
-
-def test_listing_everything_loads_no_torch():
-    program = (
-        "import sys; from memaudit.cli import main; main(['list']); print('torch' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
-    )
-    assert done.stdout.splitlines()[-1] == "False"

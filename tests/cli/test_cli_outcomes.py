@@ -8,7 +8,6 @@ import sys
 import warnings
 
 import pytest
-import typer.core
 
 from memaudit.cli import files, main
 from memaudit.errors import MachineError, SourceError
@@ -70,15 +69,6 @@ def test_json_on_stdout_is_all_there_is(run, stage):
     assert Report.from_dict(json.loads(out)).memory["heaviside"] == power_law()
 
 
-def test_json_in_a_file_does_not_silence_the_terminal(run, stage, tmp_path):
-    files = ("--json", str(tmp_path / "r.json"), "--report", f"terminal={tmp_path}/r.txt")
-    code, out, _ = run(*files, "--verbose")
-    assert code == 0
-    assert Report.load(tmp_path / "r.json").subject.source == "demo:lstm"
-    assert (tmp_path / "r.txt").read_text() == out
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["r.json", "r.txt"]
-
-
 def test_a_report_that_cannot_be_written_keeps_the_others(run, stage, tmp_path, monkeypatch):
     def vanish(source, **arguments):
         folder.rmdir()
@@ -115,11 +105,6 @@ def test_a_gate_closes_at_its_level_or_above_or_at_its_code(run, stage, gate, co
     assert ("gate --fail-on" in err) == (code == 1)
 
 
-def test_one_of_several_gates_is_enough(run, stage):
-    stage.answer = report(of_kind("growing"))
-    assert run("--fail-on", "MA301", "--fail-on", "growing-memory")[0] == 1
-
-
 def test_a_gate_beats_incomplete(run, stage):
     stage.answer = report(curve(), complete=False)
     assert run()[0] == 4
@@ -134,23 +119,6 @@ def test_an_interruption_keeps_the_partial_report(run, stage, tmp_path):
     assert out.startswith("PARTIAL REPORT")
     assert "interrupted" in one_line(err)
     assert not Report.load(tmp_path / "r.json").complete
-
-
-def test_an_interruption_before_any_measurement_is_told(run, stage):
-    stage.answer = KeyboardInterrupt()
-    code, out, err = run()
-    assert (code, out) == (130, "")
-    assert one_line(err) == "memaudit: interrupted before anything was measured"
-
-
-def test_an_interruption_while_the_arguments_are_read_is_told(run, stage, monkeypatch):
-    def stop(*arguments):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(typer.core.TyperGroup, "parse_args", stop)
-    code, out, err = run()
-    assert (code, out, stage.calls) == (130, "", [])
-    assert one_line(err) == "memaudit: interrupted before anything was measured"
 
 
 def test_an_interruption_while_the_report_is_written_is_told(run, stage, monkeypatch, tmp_path):
@@ -177,9 +145,3 @@ def test_a_narrow_encoding_gets_an_ascii_report(stage, monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
     assert main(["scan", "demo:lstm"]) == 0
     assert b"1e-02|" in raw.getvalue()
-
-
-def test_progress_is_silent_where_nobody_sees_it(run, stage):
-    run()
-    (call,) = stage.calls
-    call["progress"]("heaviside", 1, 2)

@@ -11,7 +11,7 @@ from memaudit.cli import main
 from memaudit.memory.result import Status
 from memaudit.report import Finding, Report
 from tests.cli.played import one_line
-from tests.handmade import LAGS, curve, of_kind, report
+from tests.handmade import curve, of_kind, report
 from tests.spectrum.evidence import modes
 
 WARNING = Finding("MA201", "near-boundary", "warning", "text", "advice", "cell")
@@ -76,22 +76,6 @@ def test_a_query_that_one_side_has_not_measured_hides_no_fall(gate):
     assert gate(WHOLE, both, "horizon<-20%") == f"{told} BEFORE: context"
     assert gate(both, WHOLE, "horizon<-20%") == f"{told} AFTER: context"
     assert gate(both, both, "heaviside.horizon<-20%") is None
-
-
-def test_a_half_life_beyond_both_windows_did_not_change(gate):
-    before, after = report(of_kind("persistent")), report(of_kind("persistent"))
-    assert gate(before, after, "half_life!=0%") is None
-    assert gate(before, WHOLE, "half_life<-20%") == (
-        "half_life beyond what was looked at (beyond 512 -> 13.86 at heaviside)"
-    )
-
-
-def test_a_limit_beyond_the_window_of_after_hits_the_gate(gate):
-    far = report(of_kind("persistent", values=np.ones(len(LAGS))))
-    assert gate(far, far, "horizon<500") is None
-    assert gate(far, far, "horizon<1024") == (
-        "horizon, which is beyond 512, where nobody looked; measure with --horizon 1024 or more"
-    )
 
 
 def test_layers_that_sound_alike_are_compared_each_with_itself(gate):

@@ -9,7 +9,7 @@ import pytest
 
 from memaudit.writers.terminal import Terminal, brief, one_line, plain_text
 from tests.cli.played import one_line as line_of
-from tests.handmade import curve, of_kind, report
+from tests.handmade import curve, report
 
 
 def test_a_scan_prints_a_summary_of_80_columns_where_nobody_tells_the_width(run, monkeypatch):
@@ -56,21 +56,6 @@ def test_quiet_prints_the_verdict_in_one_line(run, option):
     assert out == f"{first}; heaviside exponential, horizon 139; no findings\n"
 
 
-def test_the_report_in_a_file_is_the_whole_one_whatever_is_printed(run, tmp_path):
-    for option in ("--quiet", "--verbose"):
-        run(option, "--report", f"terminal={tmp_path}/r.txt")
-        assert (tmp_path / "r.txt").read_text() == Terminal().render(report(curve()))
-
-
-def test_gates_are_told_in_every_voice(run, stage):
-    stage.answer = report(of_kind("persistent"))
-    for words in ((), ("--quiet",), ("--verbose",)):
-        code, out, err = run("--fail-on", "warning", *words)
-        assert code == 1
-        assert line_of(err).startswith("memaudit: gate --fail-on warning was hit by MA")
-        assert "persistent" in out
-
-
 def test_a_quiet_scan_that_is_incomplete_says_so_and_exits_with_four(run, stage):
     error = {"code": "E_MEMORY", "stage": "impulse", "message": "no room", "hint": "try --quick"}
     made = replace(report(curve()), complete=False, errors=(error,))
@@ -82,29 +67,7 @@ def test_a_quiet_scan_that_is_incomplete_says_so_and_exits_with_four(run, stage)
     assert one_line(made).count("\n") == 0
 
 
-def test_a_quiet_error_is_still_one_line_on_stderr(run):
-    code, out, err = run("--quiet", source="nowhere.pt")
-    assert (code, out) == (3, "")
-    assert line_of(err).startswith("memaudit: error[E_NOT_FOUND]")
-
-
 def test_quiet_and_verbose_contradict_each_other(run, stage):
     code, out, err = run("--quiet", "--verbose")
     assert (code, out, stage.calls) == (2, "", [])
     assert "--quiet and --verbose contradict each other; give one of them" in line_of(err)
-
-
-def test_json_on_stdout_leaves_no_room_for_a_verdict(run):
-    for option in ("--quiet", "--verbose"):
-        code, out, _ = run(option, "--json", "-")
-        assert code == 0
-        assert out.startswith("{")
-        assert out.endswith("}\n")
-
-
-def test_the_voices_have_their_variables(run, monkeypatch):
-    monkeypatch.setenv("MEMAUDIT_QUIET", "1")
-    assert run()[1].count("\n") == 1
-    monkeypatch.delenv("MEMAUDIT_QUIET")
-    monkeypatch.setenv("MEMAUDIT_VERBOSE", "1")
-    assert run()[1] == Terminal().render(report(curve()))

@@ -33,11 +33,6 @@ def cells(item) -> list[str]:
     return row
 
 
-def test_without_linear_layers_there_is_nothing_to_show():
-    assert list(ClosedFormResult(()).sections()) == []
-    assert report(closed_form=()).metrics().keys() == report().metrics().keys()
-
-
 def test_the_deviation_of_the_model_is_the_largest_of_its_layers():
     items = [linear_layer(f"layers.{i}", deviation=d) for i, d in enumerate((2e-16, 3e-9, None))]
     made = report(closed_form=tuple(items))
@@ -49,12 +44,6 @@ def test_the_deviation_of_the_model_is_the_largest_of_its_layers():
     }
     (whole,) = [m for m in made.numbers() if m.name == "deviation" and not m.layer]
     assert (whole.holder, whole.unknown, whole.better) == ("layers.1", ("layers.2",), "less")
-
-
-def test_a_layer_of_a_host_stands_behind_its_part():
-    made = report(closed_form=(linear_layer("s4", where="encoder"),))
-    assert made.metrics()["memaudit/deviation/encoder.s4"] == 2e-16
-    assert made.sections()[-1].tables[0].keys() == [("encoder.s4",)]
 
 
 def test_the_table_keeps_numbers_and_the_figure_both_curves():
@@ -85,17 +74,6 @@ def test_the_table_keeps_numbers_and_the_figure_both_curves():
 )
 def test_what_cannot_be_a_number_is_a_sign(changes, row):
     assert "|".join(cells(linear_layer(**changes))[1:]) == row
-
-
-def test_a_hidden_horizon_is_explained_below_the_table():
-    assert section(linear_layer()).tables[0].notes == ()
-    notes = section(linear_layer(horizon=None, floor=1e-3)).tables[0].notes
-    assert notes == ("?: the floor hides the horizon",)
-
-
-def test_equal_notes_are_told_once():
-    alike = [linear_layer(f"layers.{i}", note="on a grid of 98 lags") for i in range(12)]
-    assert section(*alike).text[1:] == ("layers.0 and 11 more: on a grid of 98 lags",)
 
 
 def test_a_layer_that_disagrees_stands_in_the_line_and_is_an_error():

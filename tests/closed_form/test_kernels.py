@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
@@ -11,33 +9,6 @@ import torch
 from memaudit.closed_form import kernels
 
 LAGS = np.arange(4)
-
-
-@pytest.mark.parametrize(("steps", "numbers"), [(512, 1), (512, 2**14), (131_072, 64)])
-def test_all_lags_are_taken_while_their_kernels_fit(steps, numbers):
-    assert np.array_equal(kernels.lags_for(steps, numbers), np.arange(steps))
-
-
-@pytest.mark.parametrize(("steps", "numbers"), [(512, 2**16), (131_072, 2**8), (131_072, 2**22)])
-def test_else_a_grid_holds_the_first_and_the_last_lag_and_fits_if_it_can(steps, numbers):
-    lags = kernels.lags_for(steps, numbers)
-    coarsest = len(kernels.lag_grid(steps))
-    assert list(lags[:20]) == list(range(20))
-    assert lags[-1] == steps - 1
-    assert (np.diff(lags) > 0).all()
-    assert len(lags) * numbers <= kernels.MOST_NUMBERS or len(lags) == coarsest
-
-
-@pytest.mark.parametrize("most", [1, 3, 100])
-@pytest.mark.parametrize("lags", [[0], [0, 1, 2, 3], [0, 1, 2, 5, 6, 9], [3, 7]])
-def test_runs_hold_every_lag_once_and_only_neighbours(lags, most):
-    lags = np.array(lags)
-    runs = list(kernels.runs(lags, most))
-    places = itertools.chain.from_iterable(range(*run) for run in runs)
-    assert list(places) == list(range(len(lags)))
-    for start, stop in runs:
-        assert stop - start <= most
-        assert lags[stop - 1] - lags[start] == stop - 1 - start
 
 
 def test_the_size_of_a_kernel_is_reached_by_its_signs():

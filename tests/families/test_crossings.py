@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memaudit.families.crossings import LEAD, Span, crossing, height, trend
+from memaudit.families.crossings import LEAD, Span, crossing, trend
 
 BETAS = 1e-3 * 2.0 ** np.arange(11)
 
@@ -44,14 +44,6 @@ def test_an_infinite_error_is_a_crossing_between_its_neighbours():
     larger = np.where(BETAS < 0.1, 1e-3, np.inf)
     found = crossing(BETAS, np.full(11, 0.1), larger, starts=(0.1, 1e-3), cap=1.0)
     assert 0.064 <= found <= 0.128
-
-
-def test_a_reference_of_no_size_leaves_nothing_to_compare():
-    assert crossing(BETAS, flat(0.1, 1.0), flat(0.0, 9.0), starts=(0.1, 0.0), cap=0.0) == np.inf
-
-
-def test_the_height_of_a_power_law_is_read_between_the_betas():
-    assert height(BETAS, 7 * BETAS**2, 0.003) == pytest.approx(7 * 0.003**2, rel=1e-12)
 
 
 def below(beta):

@@ -12,12 +12,6 @@ def found(**changes):
     return list(gradient_range.check(report(curve(), gradient=(gradient(**named),))))
 
 
-def test_ratios_of_one_size_are_no_finding():
-    assert found() == []
-    edge = (form("exp", 20.0, median=0.2), form("softplus", 2.0))
-    assert found(reparams=edge) == []
-
-
 def test_a_largest_ratio_far_above_the_median_is_told():
     spread = (form("exp", 20.1, median=0.2), form("softplus", 10.0))
     (finding,) = found(reparams=spread)
@@ -52,16 +46,6 @@ def test_a_smaller_rate_that_other_weights_of_the_layer_need_is_told_too():
     )
 
 
-def test_a_report_that_names_no_weight_is_told_what_the_rate_is_for():
-    (finding,) = found(reparams=(form("exp", 20.1, median=0.2),), recommended="exp", decay="")
-    assert finding.advice == "keep gradient descent on the weight of its modes below 0.12"
-
-
-def test_a_dense_layer_and_an_unmeasured_one_are_no_finding():
-    assert found(reparams=(), recommended="") == []
-    assert found(current="", reparams=(), own=None) == []
-
-
 def test_the_ratio_of_the_model_is_the_largest_of_its_layers():
     items = (gradient(own=8.0), gradient("layers.1", own=9.0), gradient("layers.2", own=None))
     made = report(curve(), gradient=items)
@@ -73,12 +57,6 @@ def test_the_ratio_of_the_model_is_the_largest_of_its_layers():
     }
     (whole,) = [m for m in made.numbers() if m.name == "gradient_over_weight" and not m.layer]
     assert (whole.holder, whole.unknown) == ("layers.1", ("layers.2",))
-
-
-def test_the_layer_of_a_part_of_a_host_is_named_once():
-    assert gradient("cell", where="encoder").place == "encoder.cell"
-    assert gradient("encoder.cell", where="encoder").place == "encoder.cell"
-    assert gradient("encoder", where="encoder").place == "encoder"
 
 
 def test_the_tables_have_the_layer_with_both_forms_and_every_form():
@@ -98,26 +76,3 @@ def test_the_tables_have_the_layer_with_both_forms_and_every_form():
     assert [s.name for s in figure.series] == ["median", "largest", "scale"]
     assert figure.series[1].x.tolist() == [4.0, 2.0, 0.1, 0.2]
     assert figure.series[1].labels == ("exp", "softplus", "clip", "direct")
-
-
-def test_what_several_layers_share_is_said_once():
-    items = tuple(gradient(f"layers.{i}", note="a weight is zero") for i in range(3))
-    (section,) = GradientResult(items).sections()
-    assert "layers.0 and 2 more: a weight is zero" in section.text
-    assert "layers.0 and 2 more: softplus has less." in section.text
-
-
-def test_a_layer_without_other_forms_has_its_own_ratio_alone():
-    item = gradient(current="direct", reparams=(), recommended="", reasoning="", note="dense")
-    (section,) = GradientResult((item,)).sections()
-    (table,) = section.tables
-    assert table.texts() == [["layers.0", "direct", "-", "-", "-", "-", "8"]]
-    assert section.figures == ()
-    assert section.text[-1] == "layers.0: dense"
-
-
-def test_foreign_names_hold_no_control_characters():
-    item = gradient("\x1b[31mred[/]", current="\x1b[2J", note="\x1b]0;title\x07")
-    (section,) = GradientResult((item,)).sections()
-    shown = [*section.text, *(cell for t in section.tables for row in t.texts() for cell in row)]
-    assert "\x1b" not in "".join(shown)

@@ -12,12 +12,8 @@ from memaudit.numerics.linear import (
     DenseBank,
     Modal,
     System,
-    giant_steps,
-    krylov,
-    power,
-    powers,
 )
-from tests.numerics.linear_systems import draw, exact_kernel, jordan, matrices, table
+from tests.numerics.linear_systems import exact_kernel, jordan, matrices, table
 
 SYSTEMS = table()
 every_system = pytest.mark.parametrize("system", SYSTEMS.values(), ids=list(SYSTEMS))
@@ -41,17 +37,6 @@ def test_one_of_a_conjugate_pair_read_twice_is_a_damped_wave() -> None:
     steps = np.arange(400)
     wave = torch.from_numpy(2.0 * 0.97**steps * np.cos(0.3 * steps))
     torch.testing.assert_close(bank.kernel(0, 400)[:, 0, 0], wave, rtol=0, atol=1e-13)
-
-
-def test_a_pair_stored_whole_gives_the_same_as_one_of_it_read_twice() -> None:
-    mode, gain = one(0.9 * np.exp(1.1j)), one(0.4 + 0.2j)
-    single = Bank(mode, torch.ones_like(mode), 2.0 * gain[None])
-    both = Bank(
-        torch.cat([mode, mode.conj()], 1),
-        torch.ones(1, 2, dtype=mode.dtype),
-        torch.cat([gain, gain.conj()], 1)[None],
-    )
-    torch.testing.assert_close(single.kernel(0, 50), both.kernel(0, 50), rtol=0, atol=1e-15)
 
 
 def test_a_jordan_block_has_a_polynomial_in_its_kernel() -> None:
@@ -80,11 +65,6 @@ def test_a_kernel_may_be_asked_for_in_pieces(system: System) -> None:
 
 
 @every_system
-def test_an_empty_stretch_of_the_kernel_is_empty(system: System) -> None:
-    assert system.kernel(4, 4).shape == (0, *system.kernel(4, 5).shape[1:])
-
-
-@every_system
 def test_the_modes_are_the_eigenvalues_of_the_matrix_in_their_natural_shape(system: System) -> None:
     expected = np.linalg.eigvals(matrices(system)[0].astype(np.complex128))
     found = system.modes()
@@ -96,31 +76,3 @@ def test_the_modes_are_the_eigenvalues_of_the_matrix_in_their_natural_shape(syst
     # A Jordan block of 4 answers a change of 1e-16 by its fourth root.
     limit = 1e-3 if system is SYSTEMS["one Jordan block"] else 1e-12
     assert max(apart.min(0).max(), apart.min(1).max()) < limit
-
-
-def test_powers_begin_with_one_even_at_zero() -> None:
-    assert powers(torch.zeros(2), 4).tolist() == [[1, 0, 0, 0], [1, 0, 0, 0]]
-    assert power(torch.zeros(1), 0).tolist() == [1]
-    assert powers(torch.ones(1), 0).shape == (1, 0)
-
-
-@pytest.mark.parametrize("exponent", [0, 1, 2, 3, 17, 4096, 100_003])
-def test_powers_by_squaring_are_powers(exponent: int) -> None:
-    value = torch.polar(torch.tensor(0.9999, dtype=torch.float64), torch.tensor(0.01).double())
-    angle = np.float64(np.angle(value.item())) * exponent
-    expected = abs(value.item()) ** exponent * np.exp(1j * angle)
-    assert abs(power(value, exponent).item() - expected) < 1e-11
-
-
-def test_krylov_columns_are_the_states_after_an_impulse() -> None:
-    matrix, vector = jordan(3), draw(3)
-    columns = krylov(matrix, vector, 9)
-    expected = [torch.linalg.matrix_power(matrix, j) @ vector for j in range(9)]
-    torch.testing.assert_close(columns, torch.stack(expected, 1), rtol=1e-14, atol=0)
-
-
-@pytest.mark.parametrize(("start", "stop"), [(0, 1), (0, 2), (3, 1000), (7, 7), (10, 131_082)])
-def test_giant_steps_cover_the_range_once_in_few_pieces(start: int, stop: int) -> None:
-    pieces = list(giant_steps(start, stop))
-    assert [s for at, n in pieces for s in range(at, at + n)] == list(range(start, stop))
-    assert max([len(pieces), *(n for _, n in pieces)]) <= 2 + (stop - start) ** 0.5

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 import memaudit
 from memaudit.errors import MemauditError, SourceError
@@ -19,8 +18,6 @@ from memaudit_ssm.settings import Hyperparameters
 
 FOLDER = Path(__file__).parents[2].parent / "shared" / "fixtures" / "curse_of_memory"
 NAMES = ("rnn", "softplusrnn", "diagonalrnn", "lru", "ssm")
-LINEAR = ("rnn", "softplusrnn", "ssm")
-WAYS = ("auto", "convolution", "stepping")
 recorded = [
     pytest.mark.shared,
     pytest.mark.skipif(not FOLDER.is_dir(), reason="no reference checkpoints beside the checkout"),
@@ -65,12 +62,12 @@ def stepped(layer: Residual, x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("cell", NAMES)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("execution", WAYS)
-def test_every_cell_is_its_recurrence(cell: str, activation: str, execution: str) -> None:
+def test_every_cell_is_its_recurrence(cell: str, activation: str) -> None:
     layer = made(cell, activation=activation)
-    layer.execution = execution
-    x = torch.randn(2, 80, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    torch.testing.assert_close(layer.run(3.0 * x), stepped(layer, 3.0 * x), rtol=0, atol=1e-12)
+    x = 3.0 * torch.randn(2, 80, 6, generator=torch.Generator().manual_seed(1)).double()
+    for execution in ("auto", "convolution", "stepping"):
+        layer.execution = execution
+        torch.testing.assert_close(layer.run(x), stepped(layer, x), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("cell", NAMES)
@@ -203,51 +200,6 @@ def probe(kind: str) -> torch.Tensor:
     if kind == "impulse":
         signal[:, 0] = 1.0
     return signal
-
-
-@shared_test
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("execution", WAYS)
-def test_recorded_outputs_are_reproduced(name: str, execution: str) -> None:
-    subject, io = (
-        memaudit.load(FOLDER / name, execution=execution),
-        load_file(FOLDER / name / "io.safetensors"),
-    )
-    answer = subject.respond(io["input"])
-    torch.testing.assert_close(answer, io["output"], rtol=0, atol=1e-9)
-    torch.testing.assert_close(answer, io["output_training_false"], rtol=0, atol=1e-9)
-    for kind in ("heaviside", "impulse", "zero"):
-        torch.testing.assert_close(
-            subject.respond(probe(kind)), io[f"{kind}_output"], rtol=0, atol=1e-9
-        )
-
-
-@shared_test
-@pytest.mark.parametrize("name", NAMES)
-def test_recorded_eigenvalues_are_reproduced(name: str) -> None:
-    io = load_file(FOLDER / name / "io.safetensors")
-    (spectrum,) = memaudit.load(FOLDER / name).spectra()
-    found = torch.from_numpy(spectrum.eigenvalues)
-    assert float(io["eigs_imag"].abs().max()) == float(found.imag.abs().max()) == 0.0
-    expected = io["eigs_real"].flatten()
-    # Eigenvalues of a full matrix have no order of their own; those of a diagonal have.
-    if name not in ("diagonalrnn", "lru"):
-        expected, found = expected.sort().values, found.real.sort().values
-    torch.testing.assert_close(found.real, expected, rtol=0, atol=1e-9)
-    assert spectrum.margin >= 0.0
-
-
-@shared_test
-@pytest.mark.parametrize("name", NAMES)
-def test_the_whole_model_is_described(name: str) -> None:
-    subject = memaudit.load(FOLDER / name)
-    identity = subject.identity
-    assert identity.whole
-    assert identity.coverage == 1.0
-    assert set(identity.assumed) == {"encoder activation", "decoder activation"}
-    assert [(r.layer, r.cell, r.size) for r in identity.recurrences] == [("net", name, 64)]
-    assert list(subject.linear_parts()) == (["net"] if name in LINEAR else [])
-    assert identity.parameters == json.loads((FOLDER / name / "meta.json").read_text())["n_params"]
 
 
 @shared_test

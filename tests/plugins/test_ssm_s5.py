@@ -74,10 +74,16 @@ def stored(folder: Path, tensors: dict[str, torch.Tensor], config=None) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("execution", ["chunks", "convolution", "stepping"])
-@pytest.mark.parametrize("disc", ["zoh", "bilinear"])
-@pytest.mark.parametrize("conj_sym", [True, False])
-@pytest.mark.parametrize("readout", ["C", "C2P", "C1C2"])
+@pytest.mark.parametrize(
+    ("execution", "disc", "conj_sym", "readout"),
+    [
+        ("chunks", "zoh", True, "C"),
+        ("convolution", "bilinear", False, "C"),
+        ("stepping", "zoh", False, "C2P"),
+        ("convolution", "zoh", True, "C1C2"),
+        ("chunks", "bilinear", True, "C2P"),
+    ],
+)
 def test_the_layer_is_the_recurrence_that_it_states(execution, disc, conj_sym, readout):
     tree = flax.s5_layer(np.random.default_rng(1), readout=readout)
     layer = FlaxS5(
@@ -132,11 +138,6 @@ def test_clipping_pulls_growing_modes_into_the_circle():
     rows = [flax.run_s5(tree, row.numpy(), {"clip_eigs": True}) for row in u]
     torch.testing.assert_close(run(layer, u), torch.from_numpy(np.stack(rows)), **CLOSE)
     assert layer.modes().abs().max() < 1
-
-
-def test_a_new_layer_is_stable_and_one_without_a_generator_waits_for_weights():
-    assert S5(4, 6, generator=seeded()).modes().abs().max() < 1
-    assert not any(parameter.any() for parameter in S5(4, 6).parameters())
 
 
 @pytest.mark.parametrize("factors", [False, True])
@@ -229,17 +230,16 @@ def test_an_activation_that_the_tensors_deny_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "changed",
+    ("changed", "readout"),
     [
-        {"mode": "last"},
-        {"prenorm": False},
-        {"conj_sym": False},
-        {"discretization": "bilinear"},
-        {"batchnorm": True},
+        ({"mode": "last"}, "C"),
+        ({"prenorm": False}, "C2P"),
+        ({"conj_sym": False}, "C1C2"),
+        ({"discretization": "bilinear"}, "C2P"),
+        ({"batchnorm": True}, "C1C2"),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("readout", ["C", "C2P", "C1C2"])
 def test_every_setting_of_the_classifier_is_heard(tmp_path, changed, readout):
     config = {**CONFIG, **changed, "bidirectional": readout != "C"}
     tree = tree_of(readout=readout, batch=bool(config["batchnorm"]))

@@ -330,12 +330,6 @@ def test_weights_that_are_not_finite_are_refused(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("pretrained", True),
-        ("pretrained_strict", False),
-        ("cache_dir", "elsewhere"),
-        ("features_only", True),
-        ("pruned", True),
-        ("device", "cuda"),
         ("embed_dim", 10**9),
         ("depth", 10**7),
         ("norm_layer", {"a": 1}),
@@ -348,8 +342,10 @@ def test_a_config_cannot_ask_for_more_than_sizes(folder: Path, key: str, value: 
     assert key in error.fact
 
 
-@pytest.mark.parametrize("key", ["checkpoint_path", "pretrained_cfg_overlay"])
-def test_what_names_other_weights_is_left_out_of_a_config(folder: Path, key: str) -> None:
+@pytest.mark.parametrize(
+    "key", ["checkpoint_path", "pretrained_cfg_overlay", "pretrained", "features_only", "device"]
+)
+def test_what_the_model_does_not_take_is_left_out_of_a_config(folder: Path, key: str) -> None:
     inputs = noise(1, 16, 32)
     expected = opened(folder).respond(inputs)
     subject = opened(changed(folder, model_args={**SMALL, key: "elsewhere"}))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 import memaudit
 from memaudit.errors import ArgumentError, SourceError
-from memaudit.loading.source import parse_source
-from memaudit_transformers import TransformersAdapter
 from tests.plugins.transformers_zoo import configured, ids, make, noise, opened, rewritten, saved
 
 
@@ -41,12 +40,6 @@ def test_a_saved_model_answers_as_it_did(name: str, tmp_path: Path) -> None:
     torch.testing.assert_close(answer, expected, rtol=0, atol=2e-6)
 
 
-def test_the_claim_is_that_of_the_config(tmp_path: Path) -> None:
-    claim = TransformersAdapter().claim(parse_source(saved(make("bert"), tmp_path)))
-    assert claim is not None
-    assert (claim.family, claim.strength) == ("bert", 14)
-
-
 def test_the_front_door_opens_a_saved_folder(tmp_path: Path) -> None:
     subject = memaudit.load(saved(make("mamba"), tmp_path))
     assert subject.identity.adapter == "transformers"
@@ -68,40 +61,37 @@ def test_loading_says_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str])
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
-    saved(make("bert"), tmp_path)
-    rewritten(tmp_path, lambda t: t.pop("bert.encoder.layer.1.output.dense.bias"))
-    error = refusal(tmp_path)
-    assert error.code == "E_WEIGHTS"
-    assert "1 tensor is missing in the file: bert.encoder.layer.1.output.dense.bias" in error.fact
+DENSE, BIAS = "bert.pooler.dense.weight", "bert.encoder.layer.1.output.dense.bias"
 
 
-def test_an_extra_tensor_is_named(tmp_path: Path) -> None:
-    saved(make("bert"), tmp_path)
-    extra = {"bert.encoder.layer.1.output.gate.bias": torch.zeros(3)}
-    error = refusal(rewritten(tmp_path, lambda t: t.update(extra)))
-    assert error.code == "E_WEIGHTS"
-    assert "not known to the model: bert.encoder.layer.1.output.gate.bias" in error.fact
-
-
-def test_a_tensor_of_another_shape_is_named(tmp_path: Path) -> None:
-    saved(make("bert"), tmp_path)
-    odd = {"bert.pooler.dense.bias": torch.zeros(5)}
-    error = refusal(rewritten(tmp_path, lambda t: t.update(odd)))
-    assert error.code == "E_WEIGHTS"
-    assert "bert.pooler.dense.bias (5,) instead of (32,)" in error.fact
-
-
-def test_whole_numbers_in_the_place_of_weights_are_refused(tmp_path: Path) -> None:
-    saved(make("bert"), tmp_path)
-    name = "bert.pooler.dense.weight"
-
-    def quantize(tensors: dict[str, torch.Tensor]) -> None:
-        tensors[name] = tensors[name].mul(10).to(torch.int8)
-
-    error = refusal(rewritten(tmp_path, quantize))
-    assert error.code == "E_WEIGHTS"
-    assert f"{name} (32, 32) int8 instead of" in error.fact
+@pytest.mark.parametrize(
+    ("change", "code", "named"),
+    [
+        (lambda t: t.pop(BIAS), "E_WEIGHTS", f"1 tensor is missing in the file: {BIAS}"),
+        (lambda t: t.update({DENSE: torch.zeros(5)}), "E_WEIGHTS", f"{DENSE} (5,) instead of"),
+        (
+            lambda t: t.update({DENSE: t[DENSE].to(torch.int8)}),
+            "E_WEIGHTS",
+            f"{DENSE} (32, 32) int8",
+        ),
+        (lambda t: t["classifier.bias"].fill_(torch.nan), "E_NONFINITE", "classifier.bias"),
+        (lambda t: (t.clear(), t.update({"conv.weight": torch.zeros(3, 3)})), "E_WEIGHTS", ""),
+        *[
+            (lambda t, name=name: t.update({name: torch.zeros(3)}), "E_WEIGHTS", name)
+            for name in (
+                "bert.encoder.layer.1.output.gate.bias",
+                "bert.encoder.layer.2.output.dense.bias",
+                "bert.embeddings.pooler.weight",
+            )
+        ],
+    ],
+)
+def test_damaged_weights_are_refused_by_name(
+    tmp_path: Path, change: Callable[[dict[str, torch.Tensor]], object], code: str, named: str
+) -> None:
+    error = refusal(rewritten(saved(make("bert"), tmp_path), change))
+    assert error.code == code
+    assert named in error.fact
 
 
 def test_a_quantized_config_is_refused(tmp_path: Path) -> None:
@@ -109,13 +99,6 @@ def test_a_quantized_config_is_refused(tmp_path: Path) -> None:
     error = refusal(configured(tmp_path, quantization_config={"quant_method": "gptq", "bits": 4}))
     assert error.code == "E_UNSUPPORTED"
     assert "quantized (gptq)" in error.fact
-
-
-def test_weights_that_are_not_finite_are_named(tmp_path: Path) -> None:
-    saved(make("bert"), tmp_path)
-    error = refusal(rewritten(tmp_path, lambda t: t["classifier.bias"].fill_(torch.nan)))
-    assert error.code == "E_NONFINITE"
-    assert "classifier.bias" in error.fact
 
 
 @pytest.mark.parametrize(
@@ -143,12 +126,6 @@ def test_a_config_of_another_size_is_refused_before_memory_is_taken(tmp_path: Pa
     assert "config.json describes a model of" in error.fact
 
 
-def test_tensors_of_another_model_are_refused(tmp_path: Path) -> None:
-    saved(make("bert"), tmp_path)
-    save_file({"conv.weight": torch.zeros(3, 3)}, tmp_path / "model.safetensors")
-    assert refusal(tmp_path).code == "E_WEIGHTS"
-
-
 def test_an_unknown_model_type_is_refused(tmp_path: Path) -> None:
     saved(make("bert"), tmp_path)
     configured(tmp_path, model_type="nobody_knows_it")
@@ -158,11 +135,64 @@ def test_an_unknown_model_type_is_refused(tmp_path: Path) -> None:
     assert "does not know the model type 'nobody_knows_it'" in caught.value.fact
 
 
-def test_a_config_without_a_type_is_named(tmp_path: Path) -> None:
+def test_the_class_that_a_config_names_stands_for_a_type(tmp_path: Path) -> None:
+    whole = opened(saved(make("bert"), tmp_path)).respond(ids(2, 5))
+    subject = memaudit.load(configured(tmp_path, model_type=None))
+    assert torch.equal(subject.respond(ids(2, 5)), whole)
+    assert subject.identity.assumed["model_type"].startswith("bert (that of BertForSequence")
+
+
+def test_a_config_without_a_type_and_a_class_asks_for_the_class(tmp_path: Path) -> None:
+    whole = opened(saved(make("bert"), tmp_path)).respond(ids(2, 5))
+    configured(tmp_path, model_type=None, architectures=None)
+    with pytest.raises(SourceError) as caught:
+        memaudit.load(tmp_path)
+    assert "config.json states no model_type" in caught.value.fact
+    assert "--set architecture=BertModel" in caught.value.hint
+    assert "--set architecture=BertModel" in refusal(tmp_path).hint
+    subject = memaudit.load(tmp_path, architecture="BertForSequenceClassification")
+    assert torch.equal(subject.respond(ids(2, 5)), whole)
+
+
+def test_an_architecture_that_contradicts_the_config_names_the_remedy(tmp_path: Path) -> None:
+    saved(make("gpt2"), tmp_path)
+    with pytest.raises(ArgumentError) as caught:
+        opened(tmp_path, architecture="BertModel")
+    assert "states the model_type 'gpt2', and BertModel is a class of 'bert'" in caught.value.fact
+    assert 'write "model_type": "bert" into config.json' in caught.value.hint
+
+
+def test_a_misspelt_architecture_names_its_neighbours(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        opened(saved(make("bert"), tmp_path), architecture="BertModle")
+    assert "did you mean BertModel" in caught.value.hint
+
+
+def test_weights_without_a_config_ask_for_it(tmp_path: Path) -> None:
+    (saved(make("bert"), tmp_path) / "config.json").unlink()
+    with pytest.raises(SourceError) as caught:
+        memaudit.load(tmp_path, architecture="BertModel")
+    assert "there is no config.json" in caught.value.fact
+
+
+def test_weights_of_another_model_say_which_config_to_correct(tmp_path: Path) -> None:
     saved(make("bert"), tmp_path)
-    error = refusal(configured(tmp_path, model_type=None))
-    assert error.code == "E_CONFIG"
-    assert "no model_type" in error.fact
+    error = refusal(configured(tmp_path, model_type="gpt2", architectures=["GPT2Model"]))
+    assert error.code == "E_WEIGHTS"
+    assert "config.json describes another model" in error.hint
+    assert "model_type 'gpt2'" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "attention"),
+    [("bert", "both ways"), ("t5", "both ways"), ("gpt2", "causal"), ("mamba", ""), ("jamba", "")],
+)
+def test_a_model_says_whether_attention_alone_carries_the_past(
+    name: str, attention: str, tmp_path: Path
+) -> None:
+    identity = opened(saved(make(name), tmp_path)).identity
+    assert identity.attention == attention
+    assert ("encoder only" in identity.description) == (name == "t5")
 
 
 def test_a_model_of_pictures_is_refused_with_what_it_takes(tmp_path: Path) -> None:
@@ -229,16 +259,6 @@ def test_a_file_of_another_dtype_is_cast_exactly(tmp_path: Path) -> None:
     held = subject.weights()
     assert all(torch.equal(held[name], tensor) for name, tensor in wanted.items())
     assert subject.respond(noise(1, 4, 32)).dtype == torch.float64
-
-
-@pytest.mark.parametrize(
-    "name", ["bert.encoder.layer.2.output.dense.bias", "bert.embeddings.pooler.weight"]
-)
-def test_another_layer_or_a_part_of_one_is_no_spare_head(name: str, tmp_path: Path) -> None:
-    saved(make("bert"), tmp_path)
-    error = refusal(rewritten(tmp_path, lambda t: t.update({name: torch.zeros(3)})))
-    assert error.code == "E_WEIGHTS"
-    assert name in error.fact
 
 
 def test_a_head_that_is_missing_in_the_file_is_not_made_up(tmp_path: Path) -> None:
@@ -327,14 +347,8 @@ def test_experts_that_the_library_fuses_are_counted(tmp_path: Path) -> None:
         expected = model.model(tokens, use_cache=False).last_hidden_state
     answer = opened(tmp_path, torch.float32).respond(tokens)
     torch.testing.assert_close(answer, expected, rtol=0, atol=2e-6)
-
-
-def test_a_fused_expert_that_is_missing_is_refused(tmp_path: Path) -> None:
-    saved(make("mixtral"), tmp_path)
-    stored = load_file(tmp_path / "model.safetensors")
     name = next(name for name in stored if "experts.1." in name)
-    error = refusal(rewritten(tmp_path, lambda t: t.pop(name)))
-    assert error.code == "E_WEIGHTS"
+    assert refusal(rewritten(tmp_path, lambda t: t.pop(name))).code == "E_WEIGHTS"
 
 
 def test_a_head_tied_in_the_config_and_different_in_the_file_is_not_lost(tmp_path: Path) -> None:

@@ -133,16 +133,11 @@ def test_attention_and_mlps_are_refused(tmp_path: Path) -> None:
     assert "d_intermediate 64" in mamba_refusal(mamba_folder(tmp_path, d_intermediate=64)).fact
 
 
-def test_vectors_of_rates_in_a_mamba1_make_no_mamba2_of_it(tmp_path: Path) -> None:
-    flat = {f"backbone.layers.{i}.mixer.A_log": torch.zeros(4) for i in (0, 1)}
-    error = mamba_refusal(mamba_folder(tmp_path, lambda tensors: tensors.update(flat)))
-    assert error.code in ("E_WEIGHTS", "E_UNSUPPORTED")
-
-
 def test_rates_of_three_dimensions_are_not_claimed(tmp_path: Path) -> None:
     cubes = {f"backbone.layers.{i}.mixer.A_log": torch.zeros(4, 4, 4) for i in (0, 1)}
     mamba_folder(tmp_path, lambda tensors: tensors.update(cubes))
-    assert TransformersAdapter().claim(parse_source(tmp_path)) is None
+    with pytest.raises(SourceError, match="none of 23 tensors is recognised as recurrent"):
+        TransformersAdapter().claim(parse_source(tmp_path))
 
 
 def agree(
@@ -159,25 +154,13 @@ def agree(
         np.testing.assert_allclose(found.numpy(), right, rtol=0, atol=within)
 
 
-def test_it_is_claimed_as_a_mamba2(tmp_path: Path) -> None:
-    claim = TransformersAdapter().claim(parse_source(written(tmp_path, drawn())))
-    assert claim is not None
-    assert (claim.family, claim.strength) == ("mamba2", 12)
-
-
 @pytest.mark.parametrize("safe", [False, True], ids=["pytorch_model.bin", "model.safetensors"])
 def test_its_hidden_states_are_those_of_the_formulas(tmp_path: Path, safe: bool) -> None:
     state = drawn()
     subject = memaudit.load(written(tmp_path, state, safe=safe))
     assert subject.dtype == torch.float64
     assert subject.identity.coverage == 1.0
-    agree(subject, state, noise(2, 300, WIDTH), within=1e-9)
-
-
-def test_in_float32_they_are_too(tmp_path: Path) -> None:
-    state = drawn()
-    subject = memaudit.load(written(tmp_path, state), dtype="float32")
-    agree(subject, state, noise(2, 300, WIDTH), within=1e-4)
+    agree(subject, state, noise(2, 80, WIDTH), within=1e-9)
 
 
 def test_half_precision_on_disk_is_half_precision_nowhere_else(tmp_path: Path) -> None:
@@ -185,16 +168,10 @@ def test_half_precision_on_disk_is_half_precision_nowhere_else(tmp_path: Path) -
     agree(memaudit.load(written(tmp_path, state)), state, noise(1, 40, WIDTH), within=1e-9)
 
 
-def test_tokens_are_looked_up_in_the_table(tmp_path: Path) -> None:
-    state, tokens = drawn(), ids(2, 9, words=ROWS)
-    answer = memaudit.load(written(tmp_path, state)).respond(tokens)
-    expected = stepped(state, state[TABLE][tokens].numpy())[-1]
-    np.testing.assert_allclose(answer.numpy(), expected, rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("conv_bias", [False, True])
-@pytest.mark.parametrize("stated", [False, True])
+@pytest.mark.parametrize(
+    ("bias", "conv_bias", "stated"),
+    [(False, False, True), (True, False, False), (True, True, True)],
+)
 def test_biases_are_read_where_there_are_some(
     tmp_path: Path, bias: bool, conv_bias: bool, stated: bool
 ) -> None:
@@ -227,26 +204,11 @@ def test_eigenvalues_are_those_of_the_heads_while_dt_is_at_its_bias(tmp_path: Pa
         assert not np.imag(spectrum.eigenvalues).any()
 
 
-def test_no_config_is_needed(tmp_path: Path) -> None:
-    subject = memaudit.load(written(tmp_path, drawn(), config=None))
-    assert subject.identity.description == "Mamba2ForCausalLM, 2 layers, width 12, 40 tokens"
-
-
 def test_it_says_what_was_taken_for_granted(tmp_path: Path) -> None:
     notes = memaudit.load(written(tmp_path, drawn())).identity.notes
     assert any("its norms, the gated one included, is not stored: it is 1e-5" in n for n in notes)
     assert any("does not state ngroups, norm_before_gate, dt_limit" in n for n in notes)
     assert "config.json states 37 tokens, the embedding has 40 rows" in notes
-
-
-def test_it_does_not_speak_of_what_the_config_states(tmp_path: Path) -> None:
-    config = mixers(ngroups=1, dt_limit=[0.0, 1.0])
-    notes = memaudit.load(written(tmp_path, drawn(), config=config)).identity.notes
-    (said,) = [note for note in notes if "does not state" in note]
-    assert said == (
-        "config.json does not state norm_before_gate; as in the original code by default, "
-        "the gate comes before the norm"
-    )
 
 
 def test_a_head_that_is_not_tied_is_kept(tmp_path: Path) -> None:
@@ -258,13 +220,6 @@ def test_a_head_that_is_not_tied_is_kept(tmp_path: Path) -> None:
     assert any("it is not tied" in note for note in subject.identity.notes)
     inputs = noise(1, 9, WIDTH)
     expected = stepped(state, inputs.numpy())[-1] @ state[HEAD].numpy().T
-    np.testing.assert_allclose(subject.respond(inputs).numpy(), expected, rtol=0, atol=1e-9)
-
-
-def test_a_tied_head_gives_the_scores_of_the_table(tmp_path: Path) -> None:
-    state, inputs = drawn(), noise(1, 9, WIDTH)
-    subject = opened(written(tmp_path, state, safe=True), output="logits")
-    expected = stepped(state, inputs.numpy())[-1] @ state[TABLE].numpy().T
     np.testing.assert_allclose(subject.respond(inputs).numpy(), expected, rtol=0, atol=1e-9)
 
 
@@ -334,22 +289,6 @@ def test_what_is_missing_unknown_or_misshaped_is_named(
     error = refusal(tmp_path, changed(change))
     assert error.code == "E_WEIGHTS"
     assert name in error.fact
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if "embedding" not in name])
-@pytest.mark.parametrize("layers", [1, 2])
-def test_the_one_tensor_of_another_form_is_named_and_no_other(name: str, layers: int) -> None:
-    state = drawn(layers=layers)
-    if name not in state:
-        name = name.replace("layers.1.", "layers.0.")
-    whole = state[name]
-    state[name] = torch.cat([whole, whole[:1]])
-    with pytest.raises(SourceError) as caught:
-        translate("mamba2", {"ssm_cfg": {}}, state)
-    assert caught.value.code == "E_WEIGHTS"
-    assert caught.value.fact.endswith(
-        f"of another form: {name} {tuple(state[name].shape)} instead of {tuple(whole.shape)}"
-    )
 
 
 @given(
@@ -461,13 +400,13 @@ def to_partial(state: State) -> None:
         (to_partial, "scan 12 of their 24 channels (d_ssm)"),
     ],
 )
-@pytest.mark.parametrize("config", [CONFIG, None])
 def test_what_transformers_does_not_compute_is_refused_by_the_tensors(
-    tmp_path: Path, change: Change, word: str, config: dict[str, Any] | None
+    tmp_path: Path, change: Change, word: str
 ) -> None:
-    error = refusal(tmp_path, changed(change), config)
-    assert error.code == "E_UNSUPPORTED"
-    assert word in error.fact
+    for config in (CONFIG, None):
+        error = refusal(tmp_path, changed(change), config)
+        assert error.code == "E_UNSUPPORTED"
+        assert word in error.fact
 
 
 def test_a_config_tells_lost_biases_from_a_convolution_without_any(tmp_path: Path) -> None:
@@ -494,9 +433,3 @@ def test_heads_that_do_not_share_the_channels_are_refused(tmp_path: Path) -> Non
     error = refusal(tmp_path, state)
     assert error.code == "E_WEIGHTS"
     assert "A_log has 5 heads, which do not share 24 channels" in error.fact
-
-
-@pytest.mark.parametrize("name", ["backbone.embedding.weight", f"{MIXER}A_log"])
-def test_numbers_that_are_none_are_refused(tmp_path: Path, name: str) -> None:
-    state = changed(lambda t: t.update({name: torch.full_like(t[name], torch.nan)}))
-    assert name in refusal(tmp_path, state).fact

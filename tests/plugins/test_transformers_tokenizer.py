@@ -105,13 +105,6 @@ def test_the_older_files_of_a_tokenizer_are_read(folder: Path) -> None:
     assert subject.framed(tokens[None]).tolist() == [[2, 7, 9, 1, 4, 5, 3]]
 
 
-def test_older_files_that_cannot_be_read_are_said(folder: Path) -> None:
-    (folder / "vocab.json").write_text("{")
-    subject = opened(folder)
-    assert subject.tokens_of(TEXT) is None
-    assert said(subject).startswith("the tokenizer")
-
-
 def test_code_of_a_tokenizer_is_not_run(folder: Path) -> None:
     canary = folder / "canary"
     (folder / "tokenization_own.py").write_text(f"open({str(canary)!r}, 'w').close()")

@@ -13,8 +13,6 @@ import memaudit
 from memaudit.errors import ArgumentError
 from memaudit.interfaces import Setting, Tools
 from memaudit.loading.filling import digest_tensors
-from memaudit.numerics.rounding import FORMATS
-from memaudit.numerics.signals import seeded
 from memaudit.precision import rounding
 from memaudit.precision.probe import Precision
 from memaudit.precision.rounding import (
@@ -22,7 +20,6 @@ from memaudit.precision.rounding import (
     NO_WEIGHTS,
     NONE_RECURRENT,
     NOT_LIVE,
-    RoundedWeights,
 )
 from memaudit.report import Report
 from tests.handmade import curve, identity, report
@@ -67,16 +64,6 @@ def test_beta_is_the_size_of_the_move_in_every_ball():
     assert found.betas["max-abs"] == pytest.approx(0.001)
     assert found.betas["spectral"] == pytest.approx(0.001)
     assert found.betas["frobenius"] == pytest.approx(math.hypot(*moves))
-
-
-@pytest.mark.parametrize(("form", "rows"), [("diagonal", (3,)), ("matrix", (3, 2))])
-def test_a_complex_move_is_as_large_as_its_moduli(form, rows):
-    weight = torch.zeros(rows, dtype=torch.complex128)
-    move = torch.complex(*torch.randn(2, *rows, dtype=torch.float64, generator=seeded(0)))
-    found = RoundedWeights({"w": weight}, {"w": form}, None, None).betas({"w": move})
-    exact = {"max-abs": move.abs().max(), "frobenius": move.abs().square().sum().sqrt()}
-    exact["spectral"] = torch.linalg.matrix_norm(move, 2) if form == "matrix" else move.abs().max()
-    assert found == pytest.approx({ball: float(beta) for ball, beta in exact.items()})
 
 
 @pytest.mark.parametrize("norm", ["sup", "l1", "sobolev"])
@@ -217,24 +204,11 @@ def test_weights_out_of_reach_have_errors_and_no_memory():
     assert found.roundings[0].layers == ()
 
 
-def test_tied_weights_are_rounded_once():
-    module = Diagonal(0.9)
-    module.again = module.lam
-    subject = memaudit.wrap(module, input_size=1)
-    subject.perturbable = lambda: None
-    assert set(subject.weights()) == {"lam", "again", "gain"}
-    assert Precision(formats="bf16").measure(subject, SHORT).weights == ("lam", "gain")
-
-
 def test_a_nonlinear_cell_is_looked_at_where_it_rests():
     (layer,) = looked_at(Saturating(0.999), formats="bf16")["bf16"].layers
     assert layer.margin_before == pytest.approx(0.001)
     assert layer.margin_after == 0.0
     assert layer.reached == 1
-
-
-def test_a_cell_that_never_rests_has_no_margin():
-    assert looked_at(Saturating(-1.5), formats="bf16")["bf16"].layers == ()
 
 
 def test_the_memory_of_a_pooled_model_without_recurrences_is_not_measured(monkeypatch):
@@ -264,13 +238,3 @@ def test_the_memory_of_a_pooled_model_without_recurrences_is_not_measured(monkey
 def test_what_does_not_exist_is_refused_at_once(options, said):
     with pytest.raises(ArgumentError, match=said):
         Precision(**options)
-
-
-@pytest.mark.parametrize("formats", [None, (), [], "", " , "])
-def test_no_format_means_every_format(formats):
-    assert list(looked_at(Diagonal(0.5), formats=formats)) == list(FORMATS)
-
-
-def test_the_same_setting_gives_the_same_numbers():
-    first, again = (Precision().measure(wrapped(0.999, 0.4), SHORT) for _ in range(2))
-    assert first == again

@@ -44,14 +44,6 @@ def found(*roundings: Rounding, **changes: Any):
     return list(format_unsafe.check(report(precision=made)))
 
 
-def test_a_report_without_the_probe_has_no_finding():
-    assert list(format_unsafe.check(report())) == []
-
-
-def test_formats_that_change_little_are_no_finding():
-    assert found(rounding(), rounding("fp16")) == []
-
-
 def test_modes_on_the_boundary_are_an_error_told_once_per_layer():
     (item,) = found(
         rounding(layers=(MOVED,)), rounding("fp8-e5m2", layers=(MOVED,)), rounding("fp16")
@@ -62,20 +54,10 @@ def test_modes_on_the_boundary_are_an_error_told_once_per_layer():
     assert item.advice == "keep lam in float32 when the model is cast or quantized"
 
 
-def test_where_modes_were_on_the_boundary_before_the_others_are_counted():
-    (item,) = found(rounding(layers=(RoundedLayer("cell", 0.0, 0.0, 3, 0.1),)))
-    assert item.message.endswith("bf16: 3 more modes reach the boundary")
-
-
 def test_a_memory_that_grows_is_an_error():
     (item,) = found(rounding(memory=(memory(kind_after="growing", rate_after=-0.1),)))
     assert item.severity == "error"
     assert "bf16: the memory under impulse grows" in item.message
-
-
-def test_a_memory_that_grew_before_is_not_the_format_s_doing():
-    grown = memory(kind_before="growing", kind_after="growing", rate_before=-0.1, rate_after=-0.1)
-    assert found(rounding(memory=(grown,))) == []
 
 
 @pytest.mark.parametrize(
@@ -178,28 +160,11 @@ def test_the_table_has_moves_errors_margins_horizons_and_a_verdict():
     assert section.line == "boundary: bf16; overflow: fp16; changes: int8; answers off: int4"
 
 
-def test_verdicts_without_harm():
-    assert rounding().verdict == "safe"
-    assert rounding(layers=(RoundedLayer("cell", 0.0, 0.0, 0, 0.0),)).verdict == "no worse"
-    assert rounding(layers=(), memory=()).verdict == "not measured"
-
-
 def test_of_a_host_the_part_that_bears_a_format_worst_is_shown():
     part = Precision((rounding(layers=(MOVED,)),), ("a",), "sobolev", where="enc", note="a note")
     (section,) = Precision((rounding(),), ("b",), "sobolev", where="dec", others=(part,)).sections()
     assert [row[-2:] for row in section.tables[0].rows] == [("boundary", "enc")]
     assert section.text[-1] == "enc: a note"
-
-
-def test_of_many_notes_few_are_shown():
-    noted = tuple(rounding(f"f{i}", note=f"note {i}") for i in range(7))
-    (section,) = Precision(noted, ("lam",), "sobolev").sections()
-    assert section.text[-2:] == ("f3: note 3", "... and 3 more notes")
-
-
-def test_a_model_without_weights_shows_its_note():
-    (section,) = Precision((), (), "sobolev", note="no weights").sections()
-    assert (section.text, section.tables, section.figures) == (("no weights",), (), ())
 
 
 def test_formats_are_points_on_the_figure_of_e_of_beta():
@@ -212,9 +177,3 @@ def test_formats_are_points_on_the_figure_of_e_of_beta():
     *lines, points = figure.series
     assert [line.name for line in lines] == ["recurrent", "readout"]
     assert (points.x.tolist(), points.y.tolist(), points.labels) == ([1e-3], [0.1], ("bf16",))
-
-
-def test_formats_in_another_norm_have_a_figure_of_their_own():
-    made = report(stability=stability(), precision=Precision((rounding(),), ("lam",), "sup"))
-    titles = [figure.title for section in made.sections() for figure in section.figures]
-    assert titles == [f"E(beta), spectral ball, {norm} norm" for norm in ("sobolev", "sup")]

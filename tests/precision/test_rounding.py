@@ -14,7 +14,6 @@ import memaudit
 from memaudit.errors import MachineError
 from memaudit.loading.filling import digest_tensors
 from memaudit.precision.rounding import (
-    MOST_PAIRED,
     own_tensors,
     paired,
     reached,
@@ -35,29 +34,12 @@ def test_the_values_stand_there_and_the_old_bits_afterwards():
     assert bits(kept) == before
 
 
-def test_a_parameter_is_written_without_a_trace_for_gradients():
-    weight = nn.Parameter(torch.ones(2))
-    with replaced_weights({"w": weight}, {"w": torch.zeros(2)}):
-        assert weight.tolist() == [0.0, 0.0]
-    assert weight.tolist() == [1.0, 1.0]
-    assert weight.requires_grad
-    assert weight.grad is None
-
-
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_whatever_happens_inside_the_weights_come_back(error):
     kept = torch.ones(3)
     with pytest.raises(error), replaced_weights({"a": kept}, {"a": torch.zeros(3)}):
         raise error
     assert kept.tolist() == [1.0] * 3
-
-
-def test_a_value_of_another_shape_changes_nothing():
-    kept = {"a": torch.ones(3), "b": torch.ones(2)}
-    wrong = {"a": torch.zeros(3), "b": torch.zeros(5)}
-    with pytest.raises(RuntimeError), replaced_weights(kept, wrong):
-        pass
-    assert kept["a"].tolist() == [1.0] * 3
 
 
 def test_weights_that_cannot_be_put_back_are_an_error():
@@ -80,13 +62,6 @@ def test_tensors_are_found_by_name_else_by_place():
 def turned(count: int, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
     return rng.uniform(0.1, 0.95, count) * np.exp(2j * np.pi * rng.uniform(size=count))
-
-
-def test_modes_in_another_order_are_the_same_modes():
-    before = turned(40)
-    after = before[np.random.default_rng(1).permutation(40)]
-    assert np.array_equal(paired(before, after), before)
-    assert shift(before, after) == 0.0
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -115,11 +90,6 @@ def test_a_diagonal_layer_keeps_its_order_where_neighbours_mislead():
     before = np.array([0.5, 0.6, 0.7])
     after = np.array([0.59, 0.69, 0.79])
     assert shift(before, after) == pytest.approx(0.09)
-
-
-def test_many_modes_are_compared_in_their_order():
-    before = np.linspace(0.1, 0.9, MOST_PAIRED + 1)
-    assert shift(before, before + 0.05) == pytest.approx(0.05)
 
 
 def test_on_the_circle_counts_and_who_was_there_before_does_not():

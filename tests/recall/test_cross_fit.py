@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from memaudit.numerics.signals import seeded
-from memaudit.recall.decoding import CrossFit, correlated, gaussian, whitened
+from memaudit.recall.decoding import CrossFit, gaussian, whitened
 from tests.numerics.linear_systems import draw, table
 from tests.recall.matrices import decodability, reachability
 
@@ -75,29 +75,6 @@ def test_a_state_that_never_moves_recalls_nothing():
     measured, null = fitted(torch.full((ROWS, STEPS, 3), 7.0).double(), u)
     assert not measured.any()
     assert not null.any()
-
-
-def test_another_basis_of_the_state_recalls_the_same():
-    u = noise(3)
-    states = states_of(SYSTEMS["dense"], u)
-    turned = states @ draw(5, 5) + 100.0
-    torch.testing.assert_close(fitted(states, u)[0], fitted(turned, u)[0], atol=1e-7, rtol=0)
-
-
-def test_what_is_smaller_than_the_rounding_of_a_state_is_not_found():
-    u = noise(2)
-    faint = torch.cat([u[..., :1], u[..., :1] + 1e-6 * u[..., 1:]], dim=-1)
-    sharp, coarse = (fitted(faint, u, eps=eps)[0][0] for eps in (EPS, 1e-3))
-    assert float(sharp) == pytest.approx(1.0, abs=1e-3)
-    assert float(coarse) == pytest.approx(0.5, abs=0.02)
-
-
-def test_correlations_by_fft_are_the_sums():
-    states, fed = draw(2, 40, 3), draw(2, 40, 2)
-    found = correlated(states, fed, 7)
-    for k in range(7):
-        direct = torch.einsum("btn,btc->nc", states[:, 7:], fed[:, 7 - k : 40 - k])
-        torch.testing.assert_close(found[:, k], direct, atol=1e-12, rtol=1e-10)
 
 
 def test_real_inputs_are_drawn_as_they_are_with_channels_of_unit_variance():

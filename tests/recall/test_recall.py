@@ -17,16 +17,14 @@ from memaudit.memory.result import Status
 from memaudit.numerics.linear import Modal
 from memaudit.numerics.signals import seeded
 from memaudit.recall.probe import Recall
-from memaudit.recall.result import lags_above
 from memaudit.report import Identity, Report
 from memaudit.testing import check_probe
-from memaudit_ssm import LRU, S4D, S5
+from memaudit_ssm import LRU
 from memaudit_ssm.subject import SystemPart
 from tests.linear_parts import BankPart, Host, scalar
 from tests.recall.test_cross_fit import fitted, states_of
 
 SHORT = Setting(horizon=32)
-LAM = 0.8
 
 
 class Stepped(nn.Module):
@@ -94,15 +92,6 @@ def test_a_delay_line_recalls_its_size_and_nothing_before():
     assert found.status is Status.OK
 
 
-def test_one_mode_recalls_geometrically():
-    found = recalled(Stepped([[LAM]], [[1.0]]))
-    (state,) = found.decodings
-    wanted = (1 - LAM**2) * LAM ** (2 * np.arange(32.0))
-    np.testing.assert_allclose(state.values, wanted, atol=0.02)
-    assert found.capacity == pytest.approx(1.0, abs=0.05)
-    assert state.samples >= 2 * 8192
-
-
 def test_a_saturated_state_recalls_less_than_a_linear_one():
     class Saturated(Stepped):
         def step(self, state, u):
@@ -138,21 +127,11 @@ def test_hidden_states_are_heard_where_no_recurrence_is_known():
         assert state.half == 0
 
 
-def test_what_a_linear_readout_cannot_find_is_not_counted():
-    found = recalled(Heard(power=2))
-    assert found.decodings[1].capacity < 0.05
-
-
 def test_a_pooled_model_without_layers_says_that_it_shows_no_state():
     found = recalled(Heard(hidden=False))
     assert found.decodings == ()
     assert found.status is Status.NO_STATE
     assert found.capacity is None
-
-
-def test_a_model_that_shows_nothing_but_answers_is_read_from_them():
-    (found,) = recalled(Heard(pooled=False, hidden=False)).decodings
-    assert (found.kind, found.status, found.capacity) == ("answers", Status.BELOW_FLOOR, 0.0)
 
 
 def test_a_model_of_few_steps_is_fed_few_and_one_of_hardly_any_none():
@@ -192,14 +171,6 @@ def test_a_bare_layer_has_the_closed_form_and_so_have_samples_of_its_state():
     np.testing.assert_allclose(measured.numpy(), linear.stationary.values[:24], atol=0.015)
 
 
-@pytest.mark.parametrize("layer", [S4D(3, generator=seeded(0)), S5(3, 8, generator=seeded(0))])
-def test_every_bare_layer_shows_its_state(layer):
-    found = memaudit.scan(layer, queries=[], probes=["recall"], horizon=64).recall
-    assert found.decodings
-    assert all(item.status is Status.OK for item in found.linear)
-    assert found.linear[0].capacity <= found.linear[0].numbers * found.linear[0].inputs + 1e-9
-
-
 def test_roots_of_unity_hold_as_many_inputs_as_there_are_of_them():
     modes = roots_of_unity(16)
     system = Modal(modes, torch.ones(16, 1).to(modes.dtype), torch.ones(1, 16).to(modes.dtype))
@@ -214,14 +185,6 @@ def test_roots_of_unity_hold_as_many_inputs_as_there_are_of_them():
     assert (by_count[32].rank, by_count[32].condition) == (16, math.inf)
     np.testing.assert_allclose(found.values, 0.5, atol=1e-9)
     np.testing.assert_allclose(found.errors, math.sqrt(0.5), atol=0.25)
-
-
-def test_the_rounding_that_was_asked_for_is_applied():
-    modes = roots_of_unity(16)
-    system = Modal(modes, torch.ones(16, 1).to(modes.dtype), torch.ones(1, 16).to(modes.dtype))
-    host = Host({"ring": SystemPart(system, "auto")})
-    coarse = recalled(host, rounding="bfloat16", lags=16).linear[0].lengths[-1]
-    assert 1e-4 < coarse.rounded_error < 1e-2
 
 
 def test_few_components_are_read_back_from_a_state_that_many_inputs_overflow():
@@ -243,12 +206,6 @@ def test_a_bank_is_looked_at_one_input_at_a_time():
     (found,) = recalled(Host({"bank": Shown(np.linspace(0.1, 0.9, 40))})).linear
     assert (found.numbers, found.inputs, found.channels) == (1, 40, 16)
     assert found.capacity == pytest.approx(40.0)
-
-
-def test_a_layer_that_hides_its_state_is_named():
-    found = recalled(Host({"hidden": scalar(0.9)}))
-    assert found.linear[0].status is Status.NO_STATE
-    assert found.decodings[0].kind == "answers"
 
 
 @pytest.mark.parametrize("name", ["lstm", "lru", "bert"])
@@ -287,9 +244,3 @@ def test_the_probe_keeps_the_laws(subject):
 def test_what_cannot_be_measured_is_refused(options, told):
     with pytest.raises(ArgumentError, match=told):
         Recall(**options)
-
-
-def test_leading_lags_end_at_the_first_below_the_level():
-    assert lags_above(np.array([0.9, 0.5, 0.4, 0.9])) == 2
-    assert lags_above(np.array([0.9, 0.5])) == 2
-    assert lags_above(np.array([])) == 0

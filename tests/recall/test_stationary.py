@@ -21,7 +21,6 @@ from tests.numerics.linear_systems import draw, matrices, table
 from tests.recall.matrices import decodability
 
 SYSTEMS = table()
-LAM = 0.9
 
 
 def shares(rows, before):
@@ -113,12 +112,6 @@ def test_a_layer_without_a_matrix_is_followed_until_it_has_forgotten():
     assert walked_rows(rows, further, steps, most=20) is None
 
 
-def test_every_number_is_rounded_by_its_own_size():
-    modes, b = torch.tensor([0.9, 0.5]).double(), torch.tensor([1.0, 1e-8]).double()
-    found = decodability(vandermonde(modes, 200, inputs=b), rounding=2.0**-23)
-    assert float(found.sum()) == pytest.approx(2.0, abs=1e-6)
-
-
 @pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
 def test_the_size_of_a_state_does_not_matter(scale):
     b = scale * torch.tensor([1.0, 1e-60], dtype=torch.float64)
@@ -142,11 +135,6 @@ def test_conjugates_and_real_entries_are_counted_once():
     assert free_numbers(reach.real).tolist() == [0, 1, 2, 3]
     ring = vandermonde(roots_of_unity(16), 40).flip(-1).mT[None, ..., None]
     assert len(free_numbers(ring)) == 16
-
-
-def test_a_slow_mode_is_not_taken_for_a_real_one():
-    modes = torch.tensor([0.999 + 1e-7j], dtype=torch.complex128)
-    assert len(free_numbers(vandermonde(modes, 64).flip(-1).mT[None, ..., None])) == 2
 
 
 def test_a_state_that_grows_drifts_and_one_that_does_not_does_not():

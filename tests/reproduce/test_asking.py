@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 
 from examples.reproduce import __main__ as runner
-from examples.reproduce import asking, catalog, telling
 from examples.reproduce.__main__ import main
 from examples.reproduce.row import MEANINGS
 
@@ -39,40 +36,6 @@ def test_a_file_for_a_folder_is_refused(idle, tmp_path, capsys):
     assert said(capsys) == f"reproduce: --out: {tmp_path / 'x'} is a file; name a folder"
     assert main(["V-1", "--out", str(tmp_path / "x" / "y")]) == 2
     assert "cannot be written: Not a directory" in said(capsys)
-
-
-@pytest.mark.parametrize(("number", "code"), [(errno.ENOSPC, 5), (errno.EACCES, 2)])
-def test_a_folder_that_cannot_be_written_is_refused(
-    idle, tmp_path, capsys, monkeypatch, number, code
-):
-    def full(**options):
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(asking.tempfile, "TemporaryFile", full)
-    assert main(["V-1", "--out", str(tmp_path)]) == code
-    assert said(capsys).endswith(f"cannot be written: {os.strerror(number)}")
-
-
-def test_a_disk_that_is_full_in_the_end_is_one_line(tmp_path, capsys, monkeypatch):
-    def full(*given, **options):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(runner, "run_row", full)
-    assert main(["V-1", "--out", str(tmp_path)]) == 5
-    assert "No space left on device" in capsys.readouterr().err.splitlines()[-1]
-
-
-def test_a_page_of_nothing_is_refused_and_nothing_is_made(tmp_path, capsys):
-    assert main(["--page", "--out", str(tmp_path / "new")]) == 2
-    assert "there are no results in" in said(capsys)
-    assert not (tmp_path / "new").exists()
-
-
-def test_a_result_that_cannot_be_read_is_one_line(tmp_path, capsys):
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / f"{catalog.slug('V-1')}.json").write_text("{")
-    assert main(["--page", "--out", str(tmp_path)]) == 2
-    assert "cannot be read: JSONDecodeError" in said(capsys)
 
 
 @pytest.mark.parametrize(
@@ -103,18 +66,6 @@ def test_the_help_tells_defaults_aliases_and_what_the_verdicts_mean(capsys):
         assert f"{word}: {means}" in text
 
 
-def test_the_list_and_the_results_fit_the_terminal(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "60")
-    row = SimpleNamespace(title="a title " * 12, claim="a claim " * 12)
-    monkeypatch.setattr(catalog, "load", lambda name: row)
-    record = {"claim": "a claim " * 12, "reason": "since " * 20, "verdict": "SCALED DOWN"}
-    record |= {"holds": False, "scaled": "fewer " * 20, "errata": "wrong " * 20}
-    told = telling.told("I-F2", record, place="[1/2, 3 s]")
-    assert "\n    SCALED DOWN, not seen: since" in told
-    for text in (telling.listed(), told):
-        assert max(map(len, text.splitlines())) <= 60
-
-
 def test_a_reader_that_leaves_is_no_error():
     code = "import sys; from examples.reproduce import __main__ as m, catalog; "
     code += "m.listed = lambda: 'line\\n' * 100000; sys.exit(m.main(['--list']))"
@@ -127,12 +78,3 @@ def test_a_reader_that_leaves_is_no_error():
         made.stdout.close()
         assert made.stderr.read() == b""
     assert made.returncode == 0
-
-
-def test_ctrl_c_is_one_line(tmp_path, capsys, monkeypatch):
-    def stopped(*given, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(runner, "run_row", stopped)
-    assert main(["V-1", "--out", str(tmp_path)]) == 130
-    assert "interrupted" in capsys.readouterr().err.splitlines()[-1]

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from examples.reproduce.recurrences.f05_roots_of_unity import folded
-from examples.reproduce.recurrences.l06_ring import kolmogorov, pearson
 from examples.reproduce.recurrences.reading import WAYS, Reader, relative, stepped_state
 from examples.reproduce.vandermonde import ring, roots_of_unity, vandermonde
 
@@ -31,22 +30,7 @@ def test_enough_modes_on_the_circle_give_the_inputs_back(way: str):
     assert reader.log_condition() == pytest.approx(0.0, abs=1e-10)
 
 
-def test_real_inputs_need_half_as_many_modes():
-    matrix, u = vandermonde(ring(8, radii=(0.95, 1.0), generator=draw()), 12), sequences(12)
-    state = matrix @ u.to(matrix.dtype)
-    assert relative(Reader.of(matrix, way="real").read(state), u) < 1e-6
-    assert relative(Reader.of(matrix, way="complex").read(state), u) > 0.1
-
-
 def test_too_few_roots_of_unity_fold_the_sequence():
     matrix, u = vandermonde(roots_of_unity(5), 12), sequences(12)
     found = Reader.of(matrix, way="complex").read(matrix @ u.to(matrix.dtype))
     assert torch.allclose(found, folded(u, 5), atol=1e-12)
-
-
-def test_p_values_tell_uniform_from_not():
-    even = torch.rand(2, 5000, generator=draw(), dtype=torch.float64)
-    assert kolmogorov(even[0]) > 1e-3
-    assert kolmogorov(even[0].square()) < 1e-9
-    assert pearson(even[0], even[1]) > 1e-3
-    assert pearson(even[0], even[0]) < 1e-9

@@ -1,14 +1,16 @@
-"""Every row is there, and the short ones are run as a user would run them."""
+"""Rows, the catalog and the command line of the reproduction."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 
 import pytest
 
 from examples.reproduce import catalog
 from examples.reproduce.__main__ import main
+from examples.reproduce.drawing import lines, panels, save
 from examples.reproduce.row import Row
 
 
@@ -30,6 +32,7 @@ def test_a_row_knows_its_own_name_and_its_claim(name):
     assert row.claim
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", catalog.BRIEF)
 def test_a_short_row_holds_at_the_settings_of_the_paper(name, tmp_path, capsys):
     assert main([name, "--quick", "--out", str(tmp_path)]) == 0
@@ -53,3 +56,45 @@ def test_the_list_shows_every_row(capsys):
 def test_bad_use_gets_a_sentence(words, fact, capsys):
     assert main(words) == 2
     assert fact in capsys.readouterr().err
+
+
+# Rows are found by every name that a reader of the papers would use.
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        ("I-001", "I-001"),
+        ("V-1", "V-1"),
+        ("I-F10", "I-F10a-h"),
+        ("I-eq120", "I-eq4/120/127"),
+        ("U-P3.12", "U-P3.11/12, Thm3.13"),
+        ("U-P3.9", "U-P3.6/3.9"),
+        ("O-F2", "O-F1-F4"),
+        ("o-f8", "O-F7/F8"),
+    ],
+)
+def test_a_part_of_a_name_finds_its_row(word: str, name: str) -> None:
+    assert catalog.chosen([word]) == (name,)
+
+
+def test_an_unknown_name_gets_the_nearest_ones() -> None:
+    with pytest.raises(ValueError, match=r"no row 'S-T22'; did you mean .*S-T2.*\?"):
+        catalog.chosen(["S-T22"])
+    with pytest.raises(ValueError, match="did you mean I-F9, I-T1; "):
+        catalog.chosen(["I-F99"])
+
+
+# Whatever a row has measured, its figure can be saved.
+
+
+ODD = [0.0, 5e-324, 1e-30, 1.0, 1e300, 1.7e308, math.inf, math.nan, -1.0]
+
+
+@pytest.mark.parametrize("logs", ["", "x", "y", "xy"])
+def test_figures_with_infinite_zero_and_huge_values_are_saved(logs, tmp_path):
+    figure, (one, other) = panels("odd", "nothing to see")
+    lines(one, {"up": (range(1, 10), ODD), "across": (ODD, range(1, 10))}, x="x", y="y", logs=logs)
+    lines(other, {"none": ([1.0, 2.0], [math.inf, math.nan])}, x="x", y="y", logs=logs)
+    save(figure, tmp_path / "odd.png")
+    assert (tmp_path / "odd.png").read_bytes()[:4] == b"\x89PNG"

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import warnings
 
 import pytest
-import torch
 
 from examples.reproduce import catalog, records, running
 from examples.reproduce.data import DataUnavailable
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.page import write_page
-from examples.reproduce.row import Effort, Number, Outcome, Row
-from memaudit.loading import torchvision_guard
+from examples.reproduce.row import Number, Outcome, Row
 
 NAMES = catalog.names()[:4]
 
@@ -89,19 +86,6 @@ def test_an_erratum_that_explains_nothing_is_no_success(rows, tmp_path):
     assert "**SCALED DOWN, not seen**:" in text
 
 
-def test_a_worker_does_not_repeat_the_warning_of_torchvision(monkeypatch, recwarn):
-    def warned():
-        warnings.warn("no operators", UserWarning, stacklevel=1)
-
-    monkeypatch.setattr(torchvision_guard, "guard_torchvision", warned)
-    threads = torch.get_num_threads()
-    try:
-        running._one_thread()
-    finally:
-        torch.set_num_threads(threads)
-    assert [str(w.message) for w in recwarn] == []
-
-
 def test_results_are_strict_json_and_the_same_the_second_time(rows, tmp_path):
     first, second = (run_all(tmp_path / part) for part in ("a", "b"))
     for record in (*first.values(), *second.values()):
@@ -112,21 +96,8 @@ def test_results_are_strict_json_and_the_same_the_second_time(rows, tmp_path):
     assert pictures[0] == pictures[1]
 
 
-def test_a_quick_result_never_replaces_a_full_one(rows, tmp_path):
-    run_all(tmp_path, quick=True)
-    assert records.read(tmp_path, NAMES[0])["quick"] is True
-    run_all(tmp_path)
-    run_all(tmp_path, quick=True)
-    assert records.read(tmp_path, NAMES[0])["quick"] is False
-
-
 def test_a_row_that_fails_does_not_take_the_others_along(rows, tmp_path):
     rows[NAMES[1]] = row(NAMES[1], ZeroDivisionError("by zero"))
     found = run_all(tmp_path)
     assert str(found[NAMES[1]]) == "ZeroDivisionError: by zero"
     assert found[NAMES[2]]["verdict"] == "SCALED DOWN"
-
-
-def test_an_effort_picks_its_settings():
-    assert Effort(quick=True).pick(quick=1, full=2) == 1
-    assert Effort().pick(quick=1, full=2) == 2

@@ -8,14 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from examples.reproduce.iatn.sentiment import (
-    UNKNOWN,
     SentimentSubject,
     Vocabulary,
     batches,
     log_slope,
     repeated,
     rises,
-    words_of,
 )
 
 RATE = 0.1
@@ -31,16 +29,6 @@ class Fading(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         count = torch.full((len(inputs), 1), inputs.shape[1], dtype=torch.float64)
         return 1 - torch.exp(-self.rate * count)
-
-
-def test_line_breaks_are_no_words() -> None:
-    assert words_of("Bad.<br /><br />It isn't GOOD") == ["bad", "it", "isn't", "good"]
-
-
-def test_a_vocabulary_keeps_the_commonest_words() -> None:
-    vocabulary = Vocabulary(["ha ha ha bad bad good"], 4)
-    assert len(vocabulary) == 4
-    assert vocabulary("bad good ha").tolist() == [3, UNKNOWN, 2]
 
 
 def test_batches_have_no_padding_and_keep_text_and_label_together() -> None:

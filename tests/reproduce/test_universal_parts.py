@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from examples.reproduce.universal.features import exponentials, fitted, modulus, staircase
-from examples.reproduce.universal.stacks import StateSpace, pointwise, random_stack
+from examples.reproduce.universal.stacks import StateSpace, pointwise
 
 
 def draw(seed: int = 0) -> torch.Generator:
@@ -23,12 +23,6 @@ def test_a_layer_is_its_recurrence():
         wanted.append(c @ state + d @ now)
     layer = StateSpace(w, u, b=b, c=c, d=d)
     assert torch.allclose(layer(x)[0], torch.stack(wanted), atol=1e-12)
-
-
-def test_a_late_layer_answers_one_step_later():
-    x = normal(1, 9, 1)
-    there, later = (pointwise(*staircase(torch.abs, 16, -3, 3), late=late)(x) for late in (0, 1))
-    assert torch.allclose(there[:, :-1], later[:, 1:])
 
 
 @pytest.mark.parametrize("count", [8, 64])
@@ -50,9 +44,3 @@ def test_exponentials_meet_a_kernel_that_is_one():
     modes, coefficients = exponentials(kernel, 24)
     lags = torch.arange(40, dtype=torch.float64)
     assert torch.allclose(coefficients @ modes[:, None] ** lags, kernel, atol=1e-8)
-
-
-def test_a_random_stack_has_the_radius_it_was_asked_for():
-    stack = random_stack(3, width=8, radius=(0.5, 0.5), draw=draw())
-    for layer in stack.layers:
-        assert float(layer.modes().detach().abs().max()) == pytest.approx(0.5)

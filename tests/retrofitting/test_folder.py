@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from typing import Any
 
 import pytest
@@ -104,6 +105,9 @@ def test_a_weight_that_was_changed_alone_is_named(tmp_path, name):
     with pytest.raises(SourceError, match=r"rnn\.weight_hh_l0") as caught:
         memaudit.load(folder)
     assert caught.value.code == "E_CORRUPT"
+    with pytest.raises(SourceError, match="E_CORRUPT"):
+        fold_folder(folder, tmp_path / "back")
+    assert not (tmp_path / "back").exists()
 
 
 def edited(folder, change):
@@ -179,11 +183,20 @@ def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.fixture
+def foreground():
+    """Ctrl-C as in a shell's foreground: a job in the background inherits it as ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("foreground")
 @pytest.mark.parametrize("action", ["ENOSPC", "interrupt"])
 def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch, action):
     source = write(tmp_path, "safetensors")
-    monkeypatch.setenv("MEMAUDIT_FAULT", f"folder.written:1-99={action}")
-    with pytest.raises((OSError, KeyboardInterrupt)):
+    monkeypatch.setenv("MEMAUDIT_FAULT", f"write.flushed:1-99={action}")
+    with pytest.raises((MemauditError, KeyboardInterrupt)):
         retrofit_source(source, tmp_path / "out", "best", radius=False)
     assert [path.name for path in tmp_path.iterdir()] == [source.name]
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 
 from memaudit.interfaces import StateBlock
 from memaudit.numerics.signals import seeded
 from memaudit.spectrum import jacobian
 from memaudit.spectrum.jacobian import block_jacobian, block_modes, leading_eigenvalues
-from tests.recurrences import Map, linear, number, stack_of_two, tanh_network
+from tests.recurrences import linear, number, stack_of_two, tanh_network
 
 SIZE = 6
 
@@ -42,33 +41,6 @@ def test_blocks_see_the_state_of_those_before_them() -> None:
         np.testing.assert_allclose(found, exact.numpy(), atol=1e-15)
 
 
-def test_the_jacobian_is_the_same_in_pieces(monkeypatch) -> None:
-    dynamics = tanh_network(SIZE, 1.0)
-    given = (dynamics, drawn(SIZE), drawn(1), dynamics.blocks["cell"])
-    whole = block_jacobian(*given)
-    monkeypatch.setattr(jacobian, "AT_ONCE", 4 * SIZE)
-    np.testing.assert_allclose(block_jacobian(*given), whole, atol=1e-15)
-
-
-def test_gradients_are_taken_where_nobody_wants_them() -> None:
-    dynamics = linear(number(0.9)[None])
-    with torch.no_grad():
-        found = block_jacobian(dynamics, number(1.0), number(0.0), dynamics.blocks["cell"])
-    assert found.item() == pytest.approx(0.9)
-
-
-def test_a_step_that_forgets_its_state_has_no_modes_but_zero() -> None:
-    dynamics = Map(lambda s, u: u.expand(len(s), 3), torch.zeros(3, dtype=torch.float64))
-    found = block_modes(dynamics, drawn(3), drawn(1), dynamics.blocks["cell"])
-    assert found is not None
-    assert found.eigenvalues.tolist() == [0.0, 0.0, 0.0]
-
-
-def test_a_jacobian_that_is_not_finite_has_none() -> None:
-    dynamics = Map(lambda s, u: s.sqrt(), number(0.0))
-    assert block_modes(dynamics, number(0.0), number(0.0), dynamics.blocks["cell"]) is None
-
-
 def test_the_leading_modes_of_a_large_block_are_those_of_its_jacobian() -> None:
     values = torch.cat([torch.linspace(-0.9, 0.9, 300, dtype=torch.float64), number(0.99)])
     basis = torch.linalg.qr(drawn(301, 301))[0]
@@ -89,13 +61,6 @@ def test_a_pair_of_complex_leading_modes_is_found() -> None:
     found = block_modes(dynamics, zero, u, block, whole=64)
     assert found is not None
     np.testing.assert_allclose(np.abs(found.eigenvalues[:4]), np.abs(exact[:4]), rtol=1e-6)
-
-
-def test_a_space_that_closes_early_gives_exact_values() -> None:
-    matrix = np.diag([0.5, 0.5, 0.25, 0.25])
-    values, residuals = leading_eigenvalues(lambda v: matrix @ v, np.ones(4), space=4)
-    np.testing.assert_allclose(values, [0.5, 0.25], atol=1e-15)
-    assert residuals.max() < 1e-14
 
 
 def test_an_unconverged_value_admits_its_residual() -> None:

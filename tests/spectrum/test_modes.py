@@ -7,7 +7,6 @@ import math
 
 import numpy as np
 import pytest
-import torch
 
 from memaudit.modes import MOST_STORED, point, spectrum
 from memaudit.modes import LayerSpectrum as Spectrum
@@ -36,12 +35,6 @@ def test_a_mode_on_the_boundary_or_beyond_never_decays():
 
 def test_a_state_that_forgets_at_once_has_no_time_scale():
     assert made([0.0]).time_scale == 0.0
-
-
-def test_tensors_of_any_dtype_are_taken_without_losing_digits():
-    values = torch.tensor([0.1, 0.2], dtype=torch.float64)
-    assert np.array_equal(made(values).eigenvalues, values.numpy().astype(complex))
-    assert made(torch.tensor([0.5j])).eigenvalues.dtype == np.complex128
 
 
 def test_infinity_is_a_word_in_json_and_comes_back():

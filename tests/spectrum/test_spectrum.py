@@ -11,11 +11,9 @@ import torch
 
 import memaudit
 from memaudit.errors import ArgumentError
-from memaudit.interfaces import AbstractSubject, Setting, StateBlock, Tools
-from memaudit.modes import spectrum
-from memaudit.report import Identity, Report
-from memaudit.spectrum.probe import LONGEST, SHORTEST, Spectrum
-from memaudit.spectrum.result import SpectrumResult
+from memaudit.interfaces import AbstractSubject, Setting, StateBlock
+from memaudit.report import Identity
+from memaudit.spectrum.probe import Spectrum
 from memaudit.testing import check_probe
 from tests.recurrences import Map, linear, number, rotation, stack_of_two, tanh_network
 
@@ -92,11 +90,6 @@ def test_a_state_that_overflows_keeps_its_last_finite_eigenvalues() -> None:
     assert math.isinf(found.time_scale)
 
 
-def test_no_finite_jacobian_at_rest_gives_the_first_state() -> None:
-    (found,) = found_in(Map(lambda s, u: 0.0 * s.abs().sqrt() + u, number(1.0)))
-    assert "at the first state" in found.note
-
-
 def test_recurrences_that_read_backwards_have_no_trajectory() -> None:
     (found,) = found_in(Map(lambda s, u: torch.tanh(0.9 * s + u), number(0.0), causal=False))
     assert [point.at for point in found.points] == ["constant input +1", "constant input -1"]
@@ -118,28 +111,12 @@ def test_a_chaotic_network_has_a_positive_exponent() -> None:
     assert found.lyapunov_interval[0] > 0
 
 
-def test_layers_that_the_subject_knows_are_not_told_twice() -> None:
-    known = spectrum(
-        layer="cell", cell="map", parameterization="exp", at="every step", eigenvalues=[0.5]
-    )
-    assert found_in(linear(number(0.9)[None]), known=[known]) == (known,)
-
-
 def test_several_recurrences_stand_behind_each_other() -> None:
     blocks = {"other": StateBlock(0, 1, "map")}
     other = Map(lambda s, u: 0.25 * s + u, number(0.0), blocks=blocks)
     found = found_in(linear(number(0.9)[None]), other)
     assert [item.layer for item in found] == ["cell", "other"]
     assert [item.margin for item in found] == pytest.approx([0.1, 0.75])
-
-
-def test_progress_runs_from_the_beginning_to_the_end() -> None:
-    shares: list[float] = []
-    tools = Tools(lambda done, of: shares.append(done / of))
-    cells = [linear(number(0.9)[None]), linear(number(0.5)[None])]
-    Spectrum(trajectory=64).measure(Host(*cells), Setting(), tools)
-    assert shares == sorted(shares)
-    assert shares[-1] == 1.0
 
 
 def test_a_quick_audit_follows_a_shorter_trajectory() -> None:
@@ -162,23 +139,6 @@ def test_a_quick_audit_follows_a_shorter_trajectory() -> None:
 def test_a_trajectory_is_a_whole_number_within_bounds(steps: Any) -> None:
     with pytest.raises(ArgumentError, match=r"spectrum\.trajectory is .* from 32 to 65536"):
         Spectrum(trajectory=steps)
-
-
-@pytest.mark.parametrize("steps", [SHORTEST, LONGEST])
-def test_the_bounds_of_a_trajectory_belong_to_it(steps: int) -> None:
-    assert Spectrum(trajectory=steps).trajectory == steps
-
-
-def test_the_shortest_trajectory_has_an_exponent() -> None:
-    found = found_in(linear(number(0.5)[None]), trajectory=SHORTEST)
-    assert found[0].lyapunov == pytest.approx(math.log(0.5))
-
-
-def test_the_records_survive_strict_json() -> None:
-    found = found_in(stack_of_two(torch.eye(2).double(), torch.eye(2).double()))
-    subject = Host(linear(number(0.5)[None])).identity
-    made = Report(subject=subject, settings={}, results={"spectrum": SpectrumResult(found)})
-    assert Report.from_dict(made.to_dict()) == made
 
 
 def test_the_probe_keeps_the_laws() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import memaudit
 from memaudit.errors import ArgumentError, SourceError
-from memaudit.interfaces import AbstractPerturbable
+from memaudit.interfaces import AbstractPerturbable, Role
 from memaudit.subjects.copies import Copies
 from tests.module_laws import check_perturbable
 
@@ -215,9 +215,9 @@ def test_batches_that_mix_their_copies_are_not_trusted() -> None:
         # The third call is the batch of the trial: it answers something else.
         return layer(u) + (1.0 if len(seen) == 3 else 0.0)
 
-    copies = Copies(module, call=call)
+    copies = Copies(module, {"weight": Role("other", "matrix")}, call=call)
     weight = torch.tensor([[[1.0]], [[2.0]]], dtype=torch.float64)
-    answers = copies.run(torch.ones(1, 1, 1, dtype=torch.float64), {"weight": weight}, 2)
+    answers = copies.respond(torch.ones(1, 1, 1, dtype=torch.float64), {"weight": weight})
     assert answers.flatten().tolist() == [1.0, 2.0]
     assert copies.execution == "one after the other"
 

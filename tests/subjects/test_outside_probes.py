@@ -9,13 +9,13 @@ import torch
 
 import memaudit
 from memaudit import registry
-from tests.hostile.strangers_measuring import Probe
+from tests.hostile.outside_plugins import Probe
 
 
 class Later(Probe):
     """A probe of another package that runs after the first one."""
 
-    name = "stranger-after"
+    name = "outside-after"
 
 
 @pytest.fixture
@@ -24,8 +24,8 @@ def scanned(monkeypatch):
 
     def scan(name: str) -> memaudit.Report:
         places = {
-            "stranger": f"tests.hostile.strangers_measuring:{name}",
-            "stranger-after": f"{__name__}:Later",
+            "outside": f"tests.hostile.outside_plugins:{name}",
+            "outside-after": f"{__name__}:Later",
         }
         points = tuple(EntryPoint(k, v, "memaudit.probes") for k, v in places.items())
         known = registry._points
@@ -51,5 +51,5 @@ def test_no_number_is_of_moved_weights(scanned, name: str) -> None:
 def test_a_probe_that_leaves_the_weights_alone_does_not_end_the_audit(scanned, name: str) -> None:
     report = scanned(name)
     assert report.complete == (name == "Probe")
-    assert "stranger-after" in report.results
-    assert ("stranger" in report.results) == (name == "Probe")
+    assert "outside-after" in report.results
+    assert ("outside" in report.results) == (name == "Probe")

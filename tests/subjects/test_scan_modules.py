@@ -106,7 +106,7 @@ def test_a_host_is_audited_layer_by_layer() -> None:
     assert 0 < report.subject.coverage < 1
     assert {assumption.where for assumption in report.assumptions} == {"gru", "lstm"}
     assert any(finding.code == "MA002" for finding in report.findings)
-    assert set(report.memory) == {"heaviside", "impulse", "reversed"}
+    assert set(report.memory) == {"driven", "heaviside", "impulse", "reversed"}
 
 
 @pytest.mark.parametrize("factory", [Regressor, ImageReader, lambda: nn.GRU(2, 4)])

@@ -95,7 +95,7 @@ def test_a_rule_that_was_never_checked_is_skipped():
         >= {
             "MA107": "impulse was not asked for",
             "MA114": "impulse was not asked for",
-            "MA115": "impulse was not asked for",
+            "MA115": "driven was not asked for",
             "MA116": "closed-form was not asked for",
             "MA205": "precision was not asked for",
             "MA206": "gradient was not asked for",

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from memaudit.writers import progress
-from memaudit.writers.progress import Forgiving, ProgressLines, StageBar, progress_bar
+from memaudit.writers.progress import IgnoringErrors, ProgressLines, StageBar, progress_bar
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_a_terminal_that_is_closed_meanwhile_does_not_end_the_audit(monkeypatch)
 
 def test_an_open_terminal_gets_everything():
     sheet = StringIO()
-    open_one = Forgiving(sheet)
+    open_one = IgnoringErrors(sheet)
     assert open_one.write("abc") == 3
     open_one.flush()
     assert sheet.getvalue() == "abc"

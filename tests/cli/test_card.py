@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import os
 import pathlib
 
 import pytest
 import yaml
 
 from memaudit import faults
-from memaudit.errors import SourceError
-from memaudit.report import Report
 from memaudit.writers.card import BEGIN, END
-from memaudit.writers.terminal import Terminal
 from tests.cli.played import Interrupted, one_line
-from tests.cli.test_cli_diff import WRONG, places, sample
-from tests.families.handmade import family_report, member
 from tests.handmade import curve, identity, report
 
 
@@ -39,15 +34,6 @@ def test_a_report_is_put_into_the_card(card, folder, saved):
     ]
 
 
-def test_a_second_time_changes_nothing(card, folder, saved):
-    card(folder, saved)
-    first = (folder / "README.md").read_bytes()
-    code, _, err = card(folder, saved)
-    assert code == 0
-    assert one_line(err).endswith("say so already")
-    assert (folder / "README.md").read_bytes() == first
-
-
 def test_the_card_does_not_tell_where_the_folder_lies(card, folder, saved, tmp_path):
     card(folder, saved)
     text = (folder / "README.md").read_text()
@@ -65,17 +51,6 @@ def test_without_a_report_the_folder_is_scanned(card, stage, folder):
     assert "## Memory audit" in (folder / "README.md").read_text()
 
 
-def test_verbose_prints_the_report_and_quiet_no_progress(card, folder, saved):
-    code, out, err = card(folder, saved, "-v")
-    assert code == 0
-    assert out == Terminal().render(Report.load(saved))
-    assert one_line(err).endswith("were written; nothing was pushed")
-    code, out, err = card(folder, saved, "-q")
-    assert (code, out) == (0, "")
-    assert one_line(err).endswith("say so already")
-    assert card(folder, saved, "-q", "-v")[0] == 2
-
-
 def test_an_incomplete_audit_is_told_in_the_card(card, stage, folder):
     stage.answer = report(curve(), complete=False)
     code, _, err = card(folder)
@@ -90,12 +65,6 @@ def test_an_interrupted_audit_leaves_the_card(card, stage, folder):
     assert code == 130
     assert "the card was left as it was" in err
     assert not (folder / "README.md").exists()
-
-
-def test_a_source_that_is_refused_leaves_the_card(card, stage, folder):
-    stage.answer = SourceError("E_UNSUPPORTED", "no model in it")
-    assert card(folder)[0] == 3
-    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -129,12 +98,6 @@ def test_markers_that_do_not_pair_up_leave_everything(card, folder, saved):
     assert (folder / "README.md").read_text() == text
 
 
-def test_a_card_that_cannot_be_written_is_told_before_the_scan(card, stage, folder):
-    (folder / "README.md").write_text(f"{END}\n")
-    assert card(folder)[0] == 3
-    assert stage.calls == []
-
-
 @pytest.mark.parametrize("name", ["README.md", ".eval_results"])
 def test_a_link_in_the_folder_is_not_followed(card, folder, saved, tmp_path, name):
     outside = tmp_path / "outside"
@@ -156,75 +119,6 @@ def test_a_readme_that_is_no_text_is_refused(card, folder, saved):
     assert code == 3
     assert "not UTF-8 text" in one_line(err)
     assert (folder / "README.md").read_bytes() == b"\xff\xfe\x00"
-
-
-def test_a_folder_in_the_place_of_the_readme_is_refused(card, folder, saved):
-    (folder / "README.md").mkdir()
-    assert card(folder, saved)[0] == 3
-
-
-def test_a_folder_that_may_not_be_written_is_the_machines_fault(card, folder, saved, monkeypatch):
-    def refuse(*_, **__) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(pathlib.Path, "mkdir", refuse)
-    code, _, err = card(folder, saved)
-    assert code == 5
-    assert f"error[E_DISK] {folder}/.eval_results: cannot make the folder" in one_line(err)
-    assert list(folder.iterdir()) == []
-
-
-def test_a_full_disk_leaves_the_card_as_it_was(card, folder, saved, monkeypatch):
-    (folder / "README.md").write_text("mine\n")
-
-    def full(step: str) -> None:
-        if step == "write.flushed":
-            raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(faults, "step", full)
-    code, _, err = card(folder, saved)
-    assert code == 5
-    assert "error[E_DISK]" in one_line(err)
-    assert (folder / "README.md").read_text() == "mine\n"
-    assert not [p for p in folder.rglob("*") if p.is_file() and p.name != "README.md"]
-
-
-def test_the_report_of_a_family_is_told_from_that_of_a_model(card, folder, tmp_path):
-    members = (member(4, 1.0, 1.0), member(8, 0.5, 2.0))
-    path = family_report(*members).save(tmp_path / "family.json")
-    code, _, err = card(folder, path)
-    assert code == 3
-    assert "the report of a family" in one_line(err)
-
-
-@pytest.mark.parametrize("section", sorted(sample().to_dict()))
-def test_a_wrong_value_anywhere_is_told_or_refused_in_a_line(section, card, folder, tmp_path):
-    text = sample().save(tmp_path / "right.json").read_text()
-    path = tmp_path / "wrong.json"
-    for number, place in enumerate(places({section: json.loads(text)[section]})):
-        data = json.loads(text)
-        at = data
-        for key in place[:-1]:
-            at = at[key]
-        at[place[-1]] = WRONG[number % len(WRONG)]
-        path.write_text(json.dumps(data))
-        code, out, err = card(folder, path)
-        assert code in (0, 3, 4), (place, err)
-        assert "\x1b" not in out + err
-        assert code == 4 or one_line(err)
-        written = (folder / "README.md").read_text() if code != 3 else ""
-        assert "\x1b" not in written
-
-
-def test_a_json_file_of_another_tool_is_no_report(card, folder):
-    path = folder / "config.json"
-    path.write_text('{"model_type": "mamba"}')
-    code, _, err = card(folder, path)
-    assert code == 3
-    assert one_line(err) == (
-        f"memaudit: error[E_UNSUPPORTED] {path}: this is no memaudit report; "
-        "give the file that memaudit scan --json wrote"
-    )
 
 
 def of_weights(path, sha256: str) -> pathlib.Path:
@@ -273,7 +167,89 @@ def test_weights_that_cannot_be_compared_are_told(card, folder, tmp_path):
     assert one_line(card(folder, of_weights(tmp_path / "r.json", "ab12"))[2]).startswith(words)
 
 
-def test_a_hub_report_keeps_its_name(card, folder, tmp_path):
-    made = report(curve(), subject=identity(source="org/name"))
-    card(folder, made.save(tmp_path / "r.json"))
-    assert "**org/name**" in (folder / "README.md").read_text()
+# Both files of a card are written or none, and what is not ours in them stays to the byte.
+
+
+def tree(folder) -> dict[str, bytes | None]:
+    """Everything in a folder, with what is in it."""
+    return {
+        str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None
+        for p in folder.rglob("*")
+    }
+
+
+@pytest.mark.parametrize("known", [None, "old: 1\n"], ids=["new", "known"])
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_full_disk_leaves_both_files(card, folder, saved, monkeypatch, failing, known):
+    (folder / "README.md").write_text("mine\n")
+    (folder / ".eval_results").mkdir()
+    if known is not None:
+        (folder / ".eval_results" / "memaudit.yaml").write_text(known)
+    before, steps = tree(folder), []
+
+    def full(step: str) -> None:
+        steps.append(step)
+        if steps.count("write.flushed") == failing:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(faults, "step", full)
+    code, _, err = card(folder, saved)
+    assert code == 5
+    assert "error[E_DISK]" in one_line(err)
+    assert tree(folder) == before
+
+
+def test_a_file_in_the_place_of_the_folder_of_results_is_told_before_the_scan(card, stage, folder):
+    (folder / "README.md").write_text("mine\n")
+    (folder / ".eval_results").write_text("a file\n")
+    before = tree(folder)
+    code, _, err = card(folder)
+    assert code == 3
+    assert one_line(err) == (
+        f"memaudit: error[E_PATH] {folder}/.eval_results: this is no folder; "
+        "rename it, the results go into a folder of that name"
+    )
+    assert stage.calls == []
+    assert tree(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        *((".", "folder"), ("README.md", "file"), (".eval_results", "folder")),
+        (".eval_results/memaudit.yaml", "file"),
+    ],
+)
+def test_what_is_write_protected_is_told_before_the_scan(
+    card, stage, folder, monkeypatch, name, what
+):
+    (folder / "README.md").write_text("mine\n")
+    (folder / ".eval_results").mkdir()
+    (folder / ".eval_results" / "memaudit.yaml").write_text("old: 1\n")
+    before, access = tree(folder), os.access
+
+    # Rights do not hold for root, as whom tests may run.
+    def refuse(path, mode: int) -> bool:
+        return access(path, mode) and not (mode & os.W_OK and path == folder / name)
+
+    monkeypatch.setattr(os, "access", refuse)
+    code, _, err = card(folder)
+    assert code == 5
+    told = f"{folder / name}: the {what} is write-protected; see its rights"
+    assert one_line(err) == f"memaudit: error[E_DISK] {told}"
+    assert stage.calls == []
+    assert tree(folder) == before
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["plain", "byte order mark"])
+def test_line_ends_of_every_kind_stay_and_a_second_time_changes_no_byte(
+    card, folder, saved, end, mark
+):
+    text = f"{mark}---\nlicense: mit\n---\n# M\n\nno last line break".replace("\n", end)
+    (folder / "README.md").write_bytes(text.encode())
+    card(folder, saved)
+    first = tree(folder)
+    assert first["README.md"].startswith(text.encode())
+    assert card(folder, saved)[0] == 0
+    assert tree(folder) == first
