@@ -9,18 +9,25 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from memaudit import registry
-from memaudit.devices import exact_math, resolve_device, resolve_dtype, shortage
+from memaudit.devices import computing_threads, exact_math, resolve_device, resolve_dtype, shortage
 from memaudit.doctor import environment
 from memaudit.errors import (
     ArgumentError,
     MachineError,
     MemauditError,
+    OutOfBudget,
     SourceError,
     clean,
     listed,
     nearest,
 )
-from memaudit.interfaces import AbstractAdapter, AbstractSubject, Claim, Request, Tools
+from memaudit.interfaces import (
+    AbstractAdapter,
+    AbstractSubject,
+    Claim,
+    Request,
+    Tools,
+)
 from memaudit.loading.access import ACCESS, Access, access_from
 from memaudit.loading.filling import digest_tensors
 from memaudit.loading.saving import is_retrofit
@@ -38,7 +45,7 @@ from memaudit.registry import BUILT_IN
 from memaudit.report import Report, Result
 from memaudit.report_files import dumps
 from memaudit.rules import judge
-from memaudit.subjects.batches import BatchedSubject
+from memaudit.subjects.batches import BatchedSubject, Meter
 from memaudit.texts import describe_text
 
 if TYPE_CHECKING:
@@ -59,6 +66,10 @@ if TYPE_CHECKING:
 __all__ = ["Interrupted", "load", "scan"]
 
 
+#: The share of a budget that is kept for the probes that follow.
+RESERVE = 0.3
+
+
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C during an audit; `report` holds what was measured until then."""
 
@@ -74,15 +85,16 @@ def scan(
     queries: Sequence[str | AnyQuery] | None = None,
     probes: Sequence[str | AbstractProbe] | None = None,
     seed: int = 0,
+    threads: int | None = None,
     progress: Progress | bool | None = None,
     **options: Any,
 ) -> Report:
     """Audit a source, a module or a subject, and give back the whole report.
 
-    `options` are measuring options (data, level, normalization, amplitudes, epsilon, baseline,
-    text, words, pad, sequences), opening options (adapter, device, dtype, revision), the adapter's
-    own, and those of a probe, as in **{"stability.ball": "frobenius"}. Ctrl-C raises `Interrupted`,
-    which carries the partial report. `progress` True draws a bar on a terminal.
+    `options` are measuring options (budget, data, level, normalization, amplitudes, epsilon,
+    baseline, text, words, pad, sequences), opening options (adapter, device, dtype, revision), the
+    adapter's own, and those of a probe, as in **{"stability.ball": "frobenius"}. Ctrl-C raises
+    `Interrupted`, which carries the partial report. `progress` True draws a bar on a terminal.
     """
     started = time.perf_counter()
     plain, of_probes = split_probe_options(options)
@@ -91,7 +103,7 @@ def scan(
     setting, opening = split_options(horizon=horizon, seed=seed, options=plain)
     check_setting(setting)
     chosen = build_probes(probes, of_probes, queries=queries)
-    with _progress(progress) as advance, shortage():
+    with _progress(progress) as advance, shortage(), computing_threads(threads):
         advance("opening", 0, 1)
         opened = open_source(source, progress=advance, **opening)
         advance("opening", 1, 1)
@@ -102,6 +114,9 @@ def scan(
         for change in opened.changed_files():
             found.failed(change, where="")
     timing = {"open_seconds": ready - started, "measure_seconds": time.perf_counter() - ready}
+    settings = _settings(setting, chosen, subject, trusted=opened.access.trust_remote_code)
+    if found.left_out:
+        settings["left_out"] = found.left_out
     report = Report(
         subject=replace(
             subject.identity,
@@ -109,7 +124,7 @@ def scan(
             context=subject.advertised,
             longest=subject.longest,
         ),
-        settings=_settings(setting, chosen, subject, trusted=opened.access.trust_remote_code),
+        settings=settings,
         results=found.results(host=bool(subject.parts())),
         complete=not found.interrupted and not found.errors,
         errors=tuple(found.errors),
@@ -135,6 +150,8 @@ class _Measured:
     errors: list[dict[str, str]] = field(default_factory=list)
     shortage: str = ""
     interrupted: bool = False
+    #: Probes that the budget cut short, with their part.
+    left_out: list[str] = field(default_factory=list)
 
     def failed(self, error: MemauditError, *, where: str) -> None:
         """Note what went wrong; the rest is measured all the same."""
@@ -156,17 +173,21 @@ def _measure(
     subject: AbstractSubject, probes: list[AbstractProbe], setting: Setting, progress: Progress
 ) -> _Measured:
     """Every probe on every part; what is there is kept when a step fails or Ctrl-C ends it."""
-    found = _Measured()
+    found, meter = _Measured(), Meter(setting.budget)
     parts = dict(subject.parts()) or {"": subject}
     for number, (name, part) in enumerate(parts.items()):
         place = f"{name} ({number + 1} of {len(parts)}): " if len(parts) > 1 else ""
-        batched, results = BatchedSubject(part), found.parts.setdefault(name, {})
+        batched, results = BatchedSubject(part, meter), found.parts.setdefault(name, {})
+        end = meter.allow(1 / (len(parts) - number))
         try:
-            for probe in probes:
+            for left, probe in zip(range(len(probes) - 1, -1, -1), probes, strict=True):
+                meter.allow(1 - RESERVE * left / len(probes), end)
                 outside = registry.outside("probes", probe.name)
                 before = outside and digest_tensors(dict(part.weights()))
                 try:
                     _run(probe, batched, setting, results, progress, place)
+                except OutOfBudget:
+                    found.left_out.append(place + probe.name)
                 except MemauditError as error:
                     cheap = probe.cost == "cheap" and outside is None
                     if cheap and len(parts) == 1 and "memory" not in results:
@@ -184,6 +205,9 @@ def _measure(
             break
         finally:
             found.shortage = found.shortage or batched.shortage_text
+    if found.left_out and not any(found.parts.values()):
+        fact = f"the budget of {setting.budget} was used up before anything was measured"
+        raise ArgumentError(fact, hint="give a larger --budget, or a smaller --horizon")
     return found
 
 
@@ -208,7 +232,14 @@ def _run(
         results[probe.name] = result
 
     progress(stage, 0, 1)
-    tools = Tools(lambda done, of: progress(stage, done, of), dict(results), keep)
+
+    def tick(done: int, of: int) -> None:
+        progress(stage, done, of)
+        if probe.cost != "cheap":  # those that feed sequences are stopped between two passes
+            subject.meter.check()
+
+    say = getattr(progress, "say", lambda _: None)
+    tools = Tools(tick, dict(results), keep, say)
     with registry.calling("probes", probe.name, "failed"), _enough_memory(probe.name):
         keep(probe.measure(subject, setting, tools))
     progress(stage, 1, 1)
@@ -250,6 +281,8 @@ def _settings(
     }
     if setting.data is not None:
         settings["data"] = f"{setting.data.name}, {tuple(setting.data.values.shape)}"
+    if setting.budget is not None:
+        settings["budget"] = str(setting.budget)
     settings |= {
         name: value
         for name in ("pad", "sequences")

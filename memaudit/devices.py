@@ -74,6 +74,20 @@ def resolve_dtype(name: str | torch.dtype) -> torch.dtype | None:
 
 
 @contextmanager
+def computing_threads(count: int | None) -> Iterator[None]:
+    """Let torch compute on so many threads; None leaves it as it is."""
+    if count is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def shortage() -> Iterator[None]:
     """Raise MemoryError whenever memory runs out; only CUDA's allocator has a type of its own."""
     try:

@@ -114,3 +114,7 @@ class InternalError(MemauditError):
     """A bug of memaudit in one of several things to do: the others are done all the same."""
 
     exit_code = 70
+
+
+class OutOfBudget(KeyboardInterrupt):
+    """The budget of the audit is used up: what was measured counts, as after Ctrl-C."""

@@ -6,6 +6,7 @@ A plugin may state the number of the interfaces that it was written for as a cla
 
 from __future__ import annotations
 
+import math
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
@@ -406,6 +407,11 @@ class AbstractTrialQuery(ABC):
     ) -> TrialReadings:
         """Feed the sequences; `tick` is called with how much is done, and of how much."""
 
+    def tokens(self, subject: AbstractSubject, setting: Setting, known: Circumstances) -> float:
+        """About how many steps `read` will feed; 0 where nobody knows."""
+        del subject, setting, known
+        return 0.0
+
 
 class AbstractTokenQuery(AbstractTrialQuery):
     """One in token space. Law: a model that takes no tokens gives the status NO_TOKENS."""
@@ -416,13 +422,13 @@ class Setting:
     """What every measurement of one audit shares.
 
     `amplitudes` None leaves them to the level. `baseline` is what counts as zero input: "zero",
-    "natural"
-    for a real input such as the embedding of a token, or a number that stands in every entry.
-    `text` is what queries in token space read: the text itself, or a file that holds it; None is
-    the one in the package. `words` are those that are repeated, None leaves it to the text. `data`
-    are sequences that the model works on, `pad` is what follows the changed input of the query
-    driven, a token id or a number; None for the sequence itself. `sequences` is how many it feeds,
-    None leaves it to the level and the size of the model.
+    "natural" for a real input such as the embedding of a token, or a number that stands in
+    every entry. `text` is what queries in token space read: the text itself, or a file that
+    holds it; None is the one in the package. `words` are those that are repeated, None leaves
+    it to the text. `data` are sequences that the model works on, `pad` is what follows the
+    changed input of the query driven, a token id or a number; None for the sequence itself.
+    `sequences` is how many it feeds, None leaves it to the level and the size of the model.
+    `budget` is what the audit may cost.
     """
 
     horizon: int = 512
@@ -437,6 +443,20 @@ class Setting:
     data: Series | None = None
     pad: float | None = None
     sequences: int | None = None
+    budget: Budget | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What an audit may cost: seconds, or tokens fed to the model, which repeat to the digit."""
+
+    seconds: float = math.inf
+    tokens: float = math.inf
+
+    def __str__(self) -> str:
+        if math.isfinite(self.tokens):
+            return f"{self.tokens:.0f}tokens"
+        return f"{self.seconds:g}s"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -457,11 +477,13 @@ class Tools:
 
     `tick` is called with how much is done, and of how much. `results` has what was measured on the
     same subject before. `keep` takes a partial result, which counts when the probe is cut short.
+    `say` shows a sentence to whoever waits.
     """
 
     tick: Callable[[int, int], None] = _ignored
     results: Mapping[str, Any] = field(default_factory=dict)
     keep: Callable[[Result], None] = _ignored
+    say: Callable[[str], None] = _ignored
 
 
 #: For a probe that is called by itself.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from memaudit import registry
 from memaudit.errors import ArgumentError, MachineError, clean, nearest
-from memaudit.interfaces import AbstractProbe, Setting
+from memaudit.interfaces import AbstractProbe, Budget, Setting
 from memaudit.registry import BUILT_IN, DEFAULT_PROBES, DEFAULT_QUERIES
 from memaudit.texts import read_text
 
@@ -105,6 +106,15 @@ OPTIONS: dict[str, Option] = {
             repeated=True,
         ),
         Option("seed", "scan", "Seed of the random probes.", 0, int, "--seed", "N", low=0),
+        Option(
+            "budget",
+            "measure",
+            "What the audit may cost, as in 60s, 5min or 20000tokens: it measures what is worth "
+            "most first, and says what it left out.",
+            flag="--budget",
+            metavar="AMOUNT",
+        ),
+        Option("threads", "scan", "Threads to compute with.", None, int, "--threads", "N", low=1),
         Option(
             "adapter",
             "open",
@@ -202,6 +212,8 @@ def split_options(
         measuring["amplitudes"] = _amplitudes(measuring["amplitudes"])
     if measuring.get("words") is not None:
         measuring["words"] = _words(measuring["words"])
+    if measuring.get("budget") is not None:
+        measuring["budget"] = parse_budget(measuring["budget"])
     opening = {name: value for name, value in options.items() if name not in own}
     plain = [
         int(v) if isinstance(v, Integral) and not isinstance(v, bool) else v
@@ -268,6 +280,23 @@ def _words(value: Any) -> tuple[str, ...]:
     if not good or not words:
         raise ArgumentError(f"words are {clean(value)!r}", hint="give words, as in good,bad,ha")
     return tuple(word.strip() for word in words)
+
+
+#: The units of a budget in seconds.
+UNITS = {"s": 1, "min": 60, "h": 3600}
+
+
+def parse_budget(value: Any) -> Budget:
+    """Seconds as a number or as in 60s, 5min, 2h; or tokens, as in 20000tokens."""
+    found = re.fullmatch(r"([0-9.]+) *(s|min|h|tokens)?", str(value).strip())
+    try:
+        amount, unit = float(found[1] if found else ""), (found[2] if found else "") or "s"
+    except ValueError:
+        amount, unit = 0.0, ""
+    if isinstance(value, bool) or not 0 < amount < math.inf:
+        hint = "give seconds, or an amount as in 60s, 5min or 20000tokens"
+        raise ArgumentError(f"budget is {clean(value)!r}", hint=hint)
+    return Budget(tokens=amount) if unit == "tokens" else Budget(seconds=amount * UNITS[unit])
 
 
 def split_probe_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], Options]:
@@ -451,6 +480,8 @@ def command(report: Report) -> str:
         words.append("--trust-remote-code")
     for key, option in (("queries", "--query"), ("probes", "--probe")):
         words += [word for name in _chosen(report, key) for word in (option, clean(name))]
+    if "budget" in settings:
+        words += ["--budget", clean(settings["budget"])]
     for key, value in {**_unusual(report), **options}.items():
         words += ["--set", clean(f"{key}={_text(value)}", limit=LONGEST_VALUE)]
     return shlex.join([*words, "--dtype", clean(who.dtype)])
@@ -464,7 +495,7 @@ def _in_python(report: Report) -> bool:
 
 def _call(report: Report, source: str, options: dict[str, Any]) -> str:
     """`memaudit.scan(…)` of a module or function, or with an option that is one."""
-    keys = ("horizon", "seed", "level")
+    keys = ("horizon", "seed", "level", "budget")
     given = {key: report.settings[key] for key in keys if key in report.settings}
     given |= {key: list(names) for key in _USUAL_CHOICE if (names := _chosen(report, key))}
     given |= _unusual(report)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from memaudit import registry
-from memaudit.errors import MachineError
+from memaudit.errors import MachineError, clean
 from memaudit.report import SEVERITIES, Finding
 
 if TYPE_CHECKING:
@@ -226,4 +226,24 @@ def memory_shortage(report: Report) -> Iterable[Finding]:
     yield memory_shortage.finding(fact, advice)
 
 
-AUDIT_RULES = (partial_audit, partly_covered, assumed_settings, memory_shortage)
+@rule("MA007", "budget-used-up", "note")
+def budget_used_up(report: Report) -> Iterable[Finding]:
+    """The budget ended before everything that was asked for had been measured.
+
+    An audit with --budget measures what is worth most first: memory in use, then the supremum over
+    larger and larger inputs, then the rest. What stands in the report is right, with fewer
+    sequences and probes than without a budget: intervals are wider, a supremum is a weaker lower
+    bound, and a curve may have fewer lags. What was left out is named. A budget in tokens gives the
+    same numbers again; one in seconds depends on the machine.
+    """
+    cut = report.settings.get("left_out")
+    if cut:
+        measured = ", ".join(name for r in report.results.values() for name in r.measured())
+        yield budget_used_up.finding(
+            f"the budget of {clean(report.settings.get('budget'))} was used up; cut short or left "
+            f"out: {', '.join(map(clean, cut))}; measured: {measured or 'no curve'}",
+            "give a larger --budget to measure the rest",
+        )
+
+
+AUDIT_RULES = (partial_audit, partly_covered, assumed_settings, memory_shortage, budget_used_up)

@@ -47,6 +47,8 @@ SCAN_OPTIONS = (
     *(
         "data",
         "seed",
+        "budget",
+        "threads",
         "offline",
         "timeout",
         "trust_remote_code",
@@ -101,7 +103,19 @@ def scan(source: str, **given: Any) -> None:
 def checked_arguments(given: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `memaudit.scan`, or what is wrong with one, before any work starts."""
     check_common(given)
-    own = ("horizon", "seed", "text", "data", "adapter", "device", "dtype", "revision", "offline")
+    own = (
+        "horizon",
+        "seed",
+        "budget",
+        "threads",
+        "text",
+        "data",
+        "adapter",
+        "device",
+        "dtype",
+        "revision",
+        "offline",
+    )
     own += ("timeout", "trust_remote_code", "allow_pickle")
     given = {**given, "text": None if given["text"] is None else Path(given["text"])}
     level = one_of({"quick": given["quick"], "thorough": given["thorough"]}) or "standard"
@@ -228,7 +242,13 @@ def card(context: typer.Context, folder: Path, report: Path | None, **given: Any
             raise SourceError("E_CHANGED", fact, hint=hint, source=folder)
     else:
         fixed = {"device": "auto", "dtype": "auto", "revision": None, "text": None, "data": None}
-        fixed |= {"offline": True, "timeout": None, "trust_remote_code": False}
+        fixed |= {
+            "budget": None,
+            "threads": None,
+            "offline": True,
+            "timeout": None,
+            "trust_remote_code": False,
+        }
         arguments = checked_arguments({**given, **fixed})
         progress = not (given["no_progress"] or given["quiet"])
         found, interrupted = run_scan(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import json
 import os
@@ -12,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -141,23 +140,30 @@ def _in_time(name: str, revision: str | None, access: Access) -> Fetched:
     The client's own timeouts are for single reads, and it tries again for minutes.
     """
     events: SimpleQueue[Any] = SimpleQueue()
+    given_up = Event()
+
+    def tell(event: Any) -> None:
+        # An exception from outside could leave a lock of the interpreter's libraries held for ever.
+        if given_up.is_set():
+            raise SystemExit
+        events.put(event)
 
     class Bar(tqdm):
         """Shows nothing and reports the bytes."""
 
         def __init__(self, *words: Any, **options: Any) -> None:
             super().__init__(*words, **{**options, "disable": True})
-            events.put(int(self.n))
+            tell(int(self.n))
 
         def update(self, n: float | None = 1) -> None:
             self.n += n or 0
-            events.put(int(self.n))
+            tell(int(self.n))
 
     def work() -> None:
         verbosity = logging.get_verbosity()
         logging.set_verbosity_error()  # it tells of every attempt, in the hub's own words
         try:
-            events.put(_fetch(name, revision, access, events.put, Bar))
+            events.put(_fetch(name, revision, access, tell, Bar))
         except BaseException as error:
             events.put(error)
         finally:
@@ -192,10 +198,9 @@ def _in_time(name: str, revision: str | None, access: Access) -> Fetched:
                 case _:
                     raise _explained(event, file.rfilename)
     except BaseException:
-        # The thread ends as soon as it wakes up, and clears away what it has of the file; if the
-        # process ends before that, it is cleared away here.
-        number, leave = ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit)
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(number, leave)
+        # The thread ends at the next byte that it gets, and clears away what it has of the file; if
+        # the process ends before that, it is cleared away here.
+        given_up.set()
         if began:
             blob = file.lfs.sha256 if file.lfs else file.blob_id
             for part in blobs.glob(f"{blob}.*.incomplete"):

@@ -11,16 +11,22 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
+
 from memaudit.devices import release_memory, shortage
-from memaudit.errors import ArgumentError
-from memaudit.interfaces import AbstractTokenQuery, AbstractTrialQuery, TrialReadings
+from memaudit.errors import ArgumentError, OutOfBudget
+from memaudit.interfaces import (
+    AbstractTokenQuery,
+    AbstractTrialQuery,
+    TrialReadings,
+)
 from memaudit.memory.curve import Status
 from memaudit.memory.queries import FEWEST_LAGS, LARGE_MODEL, frame_of, nothing
+from memaudit.numerics.signals import lag_grid, seeded
+from memaudit.subjects.batches import BatchedSubject, batched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    import torch
 
     from memaudit.interfaces import AbstractSubject, Circumstances, Setting
 
@@ -69,7 +75,12 @@ class Driven(AbstractTrialQuery):
         known: Circumstances,
         tick: Callable[[int, int], None],
     ) -> TrialReadings:
-        return _Trials(subject, setting, known, _natural(subject, setting, known)).read(tick)
+        natural = _natural(subject, setting, known)
+        return _Trials(batched(subject), setting, known, natural).read(tick)
+
+    def tokens(self, subject: AbstractSubject, setting: Setting, known: Circumstances) -> float:
+        natural = _natural(subject, setting, known)
+        return _Trials(batched(subject), setting, known, natural).tokens()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +106,7 @@ class Context(AbstractTokenQuery):
         text = _text(subject, setting, known)
         if isinstance(text, Status):
             return nothing(text)
-        return _Trials(subject, setting, known, text).read(tick)
+        return _Trials(batched(subject), setting, known, text).read(tick)
 
 
 # Natural sequences
@@ -135,8 +146,6 @@ class _Natural:
         self, count: int, length: int, width: int, generator: torch.Generator
     ) -> Callable[[int], torch.Tensor]:
         """A function that gives the next so many of them."""
-        import torch
-
         if self.values is not None:
             steps = self.values.shape[1] - length + 1
             # Neighbours among the sequences are compared, and should not overlap in the data.
@@ -163,8 +172,6 @@ class _Natural:
 
 def _natural(subject: AbstractSubject, setting: Setting, known: Circumstances) -> _Natural:
     """The user's data, else a text, else embeddings, else unit noise."""
-    from memaudit.numerics.signals import seeded
-
     if setting.data is not None:
         return _Natural(setting.data.name, values=_fitting(setting.data.values, subject))
     text = _text(subject, setting, known)
@@ -224,18 +231,16 @@ class _Plan:
 class _Trials:
     """Natural sequences of one subject, each with one input replaced."""
 
-    subject: AbstractSubject
+    subject: BatchedSubject
     setting: Setting
     known: Circumstances
     natural: _Natural
 
     def read(self, tick: Callable[[int, int], None]) -> TrialReadings:
-        import torch
-
-        from memaudit.numerics.signals import seeded
-
         plan = self._plan()
         if len(plan.lags) < FEWEST_LAGS:
+            if math.isfinite(self.subject.meter.left):
+                raise OutOfBudget
             return nothing(Status.TOO_SHORT)
         width, generator = self.subject.input_size or 1, seeded(self.setting.seed)
         draw = self.natural.sequences(plan.count, plan.steps, width, generator)
@@ -248,10 +253,15 @@ class _Trials:
                 fed[:, plan.at] = _spread(fed[:, plan.at], generator)
             if fed.is_floating_point():
                 reach = max(reach or 0.0, float(fed.abs().amax()))
-            for piece, (*numbers, answers) in self._fitting(fed, plan):
-                if not found:
-                    noise = self._noise(piece[:1].clone(), answers, plan)
-                found.append(tuple(numbers))
+            try:
+                for piece, (*numbers, answers) in self._fitting(fed, plan):
+                    if not found:
+                        noise = self._noise(piece[:1].clone(), answers, plan)
+                    found.append(tuple(numbers))
+            except OutOfBudget:
+                if done < FEWEST:
+                    raise
+                break
             done += size
         tick(plan.count, plan.count)
         values, scales, sizes, past, apart = map(torch.cat, zip(*found, strict=True))
@@ -263,17 +273,13 @@ class _Trials:
             noise,
             Status.CHAOTIC if noise > CHAOTIC_SHARE * scale > 0 else Status.OK,
             scales=scales if scale > 0 else torch.ones_like(scales),
-            fed=f"{self.natural.words}, {plan.count} {self.natural.unit}",
+            fed=f"{self.natural.words}, {len(values)} {self.natural.unit}",
             reach=reach,
             share=float(past.mean()) / variation if variation > 0 else None,
         )
 
     def _plan(self) -> _Plan:
         """As many lags as the horizon says, unless the model or the data are shorter."""
-        import torch
-
-        from memaudit.numerics.signals import lag_grid
-
         subject, horizon, level = self.subject, self.setting.horizon, self.setting.level
         large = subject.identity.parameters > LARGE_MODEL and level != "thorough"
         before = horizon
@@ -287,12 +293,28 @@ class _Trials:
             steps = min(steps, 2 * room if subject.pooled else room)
         counts = POOLED_SEQUENCES if subject.pooled else SEQUENCES
         wanted = self.setting.sequences or (FEWEST if large else counts[level])
+        steps, wanted = self._within_budget(steps, wanted)
         count = min(wanted, self.natural.most(max(steps, 1)) or wanted)
         if subject.pooled:
             window = steps // 2
             return _Plan(count, steps, window - 1, lag_grid(max(window, 1)), window)
         at = steps * before // (before + horizon) if self.known.causal else steps // 2
         return _Plan(count, steps, at, torch.arange(max(steps - at, 0)), steps)
+
+    def tokens(self) -> float:
+        """How many steps will be fed."""
+        plan = self._plan()
+        passes = len(plan.lags) if self.subject.pooled else 1
+        return (2 * plan.count + 1) * plan.window * passes
+
+    def _within_budget(self, steps: int, count: int) -> tuple[int, int]:
+        """Fewer sequences, and shorter ones where the fewest cost too much."""
+        left = self.subject.meter.left
+        if math.isinf(left):
+            return steps, count
+        passes = len(lag_grid(max(steps // 2, 1))) / 2 if self.subject.pooled else 1
+        count = max(FEWEST, min(count, int((left / (steps * passes) - 1) / 2)))
+        return min(steps, int(left / ((2 * count + 1) * passes))), count
 
     def _chunks(self, plan: _Plan, width: int) -> Iterator[int]:
         """How many sequences go into each pass; never one alone, which would have no neighbour."""
@@ -326,8 +348,6 @@ class _Trials:
         The changed sequence k has the input of sequence j at one place. There the two differ in
         everything else, so their distance is what the other inputs make.
         """
-        import torch
-
         inputs = fed[:, plan.at]
         changed, given = fed.clone(), (_lattice if self.natural.noise else _others)(inputs)
         changed[:, plan.at] = fed[given, plan.at]
@@ -346,8 +366,6 @@ class _Trials:
 
     def _places(self, plan: _Plan) -> tuple[int, torch.Tensor]:
         """Where among the answers lag 0 stands, and all lags."""
-        import torch
-
         if self.subject.pooled:
             return 0, torch.arange(len(plan.lags))
         return plan.at, plan.at + plan.lags
@@ -358,8 +376,6 @@ class _Trials:
         Rounding dies out with the memory of a stable model; where it grows to the size of the
         answers the model is chaotic. Tokens cannot be moved, but other kernels may round otherwise.
         """
-        import torch
-
         if fed.is_floating_point():
             fed[:, 0] *= 1 + NUDGE * torch.finfo(self.subject.dtype).eps
         again, read = self._answers(fed, plan)[0], self._places(plan)[1]
@@ -367,8 +383,6 @@ class _Trials:
 
     def _answers(self, rows: torch.Tensor, plan: _Plan) -> torch.Tensor:
         """The answers in float64 by step; by lag where the model answers once a sequence."""
-        import torch
-
         pad = self.setting.pad
         if pad is not None:  # padding follows the changed input instead of the sequence
             rows = rows.clone()
@@ -391,8 +405,6 @@ class _Trials:
 
     def _embedded(self) -> float | None:
         """How large the numbers are that tokens become, where the model shows them."""
-        from memaudit.numerics.signals import seeded
-
         if self.natural.unit != "passages":
             return None
         rows = self.subject.natural_inputs(MOST_ROWS, seeded(self.setting.seed))
@@ -404,8 +416,6 @@ def _spread(rows: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
     The mean over trials depends on these numbers alone in a linear model: chance has less to say.
     """
-    import torch
-
     ranks = rows.argsort(0).argsort(0)
     return torch.special.ndtri(
         (ranks + torch.rand(rows.shape, generator=generator, dtype=rows.dtype)) / len(rows)
@@ -414,8 +424,6 @@ def _spread(rows: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 def _lattice(rows: torch.Tensor) -> torch.Tensor:
     """For every row another one, so that the pairs fill the plane of their ranks evenly."""
-    import torch
-
     count = len(rows)
     step = round(count * 0.618)  # the golden section: multiples of it are spread out
     while math.gcd(step, count) > 1 or step % 2 == 0:
@@ -427,8 +435,6 @@ def _lattice(rows: torch.Tensor) -> torch.Tensor:
 
 def _others(rows: torch.Tensor) -> torch.Tensor:
     """For every row the next one that differs from it; itself where all are the same."""
-    import torch
-
     flat = rows.reshape(len(rows), -1)
     given = torch.arange(len(rows))
     for _ in range(len(rows)):
@@ -440,14 +446,10 @@ def _others(rows: torch.Tensor) -> torch.Tensor:
 
 
 def _distance(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    import torch
-
     return torch.linalg.vector_norm(one - other, dim=-1)
 
 
 def _finite_mean(distances: torch.Tensor) -> torch.Tensor:
     """The mean over times of every row, as far as it is finite."""
-    import torch
-
     known = torch.where(torch.isfinite(distances), distances, torch.nan)
     return torch.nan_to_num(known.nanmean(1))

@@ -80,7 +80,7 @@ class Memory(AbstractProbe):
             curves={}, requested=names, baseline=str(setting.baseline), facts=facts
         )
         try:
-            run_queries(subject, queries, setting, facts, found, tools.tick)
+            run_queries(subject, queries, setting, facts, found, tools)
         except (KeyboardInterrupt, MemauditError):
             if found.curves:
                 tools.keep(found)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -20,9 +22,9 @@ from memaudit.subjects.batches import BatchedSubject, batched, too_little_memory
 from memaudit.texts import read_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from memaudit.interfaces import AbstractSubject, Setting
+    from memaudit.interfaces import AbstractSubject, Setting, Tools
 
     Tick = Callable[[int, int], None]
 
@@ -40,6 +42,10 @@ PASS_NUMBERS = 2**26
 #: Tokens times parameters of one pass: some seconds of work, after which the progress moves and
 #: Ctrl-C is noticed. Fixed by size, not by the clock: the same audit gives the same numbers.
 PASS_WORK, SMALL_MODEL = 2**35, 2**16
+#: Seconds of work from which on whoever waits is told how long it will take.
+WORTH_SAYING = 10.0
+#: The share of a budget that a query leaves to those that follow.
+LATER_SHARE = 0.8
 #: Every pass feeds zeros and a repeated row besides: fewer probes than this would waste it.
 FEWEST_PROBES = 4
 
@@ -50,34 +56,62 @@ def run_queries(
     setting: Setting,
     facts: Facts,
     found: MemoryResult,
-    tick: Tick,
+    tools: Tools,
 ) -> None:
     """Fill the curves of `found`; what is there when it raises counts.
 
-    The queries of a plugin come alone and after ours, so that one which raises can be named.
+    Memory in use comes first: it is worth most and costs least. The queries of a plugin come alone
+    and after ours, so that one which raises can be named.
     """
     every, safe = list(queries), batched(subject)
     vectors = [query for query in every if isinstance(query, AbstractQuery)]
     others = [query for query in vectors if registry.outside("queries", query.name)]
-    runner = VectorQueries(safe, setting, facts, tick, found.layers)
+    trials = [query for query in every if isinstance(query, AbstractTrialQuery)]
+    known = Circumstances(facts.causal, facts.rounding, facts.outputs, read_text(setting.text))
+    runner = VectorQueries(safe, setting, facts, tools.tick, found.layers)
 
-    def counted(names: Iterable[str], before: int) -> None:
-        if safe.fed > before:
-            found.fed[", ".join(names)] = safe.fed - before
+    def tokens(setting: Setting) -> float:
+        fed = sum(query.tokens(safe, setting, known) for query in trials)
+        return fed + replace(runner, setting=setting).tokens(vectors)
 
-    before, own = safe.fed, [query for query in vectors if query not in others]
-    runner.measure(own, found.curves)
-    counted([query.name for query in own], before)
-    for query in (query for query in every if isinstance(query, AbstractTrialQuery)):
-        text, before = read_text(setting.text), safe.fed
-        known = Circumstances(facts.causal, facts.rounding, facts.outputs, text)
-        with registry.calling("queries", query.name, "failed"):
-            readings = query.read(safe, setting, known, tick)
+    seconds = safe.meter.seconds(tokens(setting))
+    if seconds > WORTH_SAYING and setting.budget is None:
+        quick = safe.meter.seconds(tokens(replace(setting, level="quick")))
+        tools.say(
+            f"{about(seconds)} on this machine; --quick {about(quick)}; --budget 60s ends in time"
+        )
+    meter, end = safe.meter, safe.meter.end
+
+    @contextmanager
+    def counted(*names: str) -> Iterator[None]:
+        before = meter.fed
+        try:
+            yield
+        finally:
+            if meter.fed > before:
+                found.fed[", ".join(names)] = meter.fed - before
+
+    for number, query in enumerate(trials):
+        known = Circumstances(facts.causal, facts.rounding, facts.outputs, read_text(setting.text))
+        later = len(trials) - 1 - number + bool(vectors)
+        meter.allow(1 - LATER_SHARE * later / (later + 1), end)
+        with counted(query.name), registry.calling("queries", query.name, "failed"):
+            readings = query.read(safe, setting, known, tools.tick)
             found.curves[query.name] = trial_curve(query, readings, setting, facts.rounding)
-        counted([query.name], before)
+    meter.end = end
+    own = [query for query in vectors if query not in others]
+    with counted(*(query.name for query in own)):
+        runner.measure(own, found.curves)
     for query in others:
         with registry.calling("queries", query.name, "failed"):
             runner.measure([query], found.curves)
+
+
+def about(seconds: float) -> str:
+    """A time as people say it."""
+    if seconds < 90:
+        return f"about {max(round(seconds), 1)} s"
+    return f"about {round(seconds / 60)} min"
 
 
 def quick_curves(
@@ -153,6 +187,17 @@ class VectorQueries:
             else:
                 setting = replace(self.setting, horizon=lags)
                 replace(self, setting=setting)._measure(group, curves)
+
+    def tokens(self, queries: Sequence[AbstractQuery]) -> float:
+        """About how many steps will be fed."""
+        probes = len(self._probes().x)
+        if self.subject.pooled:
+            return (
+                probes
+                * sum(len(signals.lag_grid(self.setting.horizon)) for _ in queries)
+                * (self.setting.horizon)
+            )
+        return probes * sum(self._steps(query, self.setting.horizon) for query in queries)
 
     def _fitting(self, query: AbstractQuery) -> int:
         """The most lags, up to the horizon, whose sequences the model takes; 0 for none."""
@@ -350,6 +395,7 @@ class Passes:
         self._advance(0)
         size, start = min(self._pass_size(found), len(self.probes.x)), 0
         while start < len(self.probes.x):
+            size = min(size, self._affordable(found, size))
             if self._fits(found, slice(start, start + size)):
                 start += size
             elif size > 1:
@@ -398,6 +444,15 @@ class Passes:
         tokens = self._length(found) * (1 if self.subject.pooled else len(found))
         work = tokens * max(self.subject.identity.parameters, SMALL_MODEL)
         return max(1, min(PASS_NUMBERS // (width * tokens), max(PASS_WORK // work, FEWEST_PROBES)))
+
+    def _affordable(self, found: Sequence[Readings], size: int) -> int:
+        """Probes that the budget still allows in one pass, of `size`; at least one."""
+        left = self.subject.meter.left
+        if math.isinf(left):
+            return size
+        own = self._cost(found) / len(self.probes.x)
+        # Zeros go with every pass, and two of its probes once more.
+        return max(1, min(size, int(left / own) - 3))
 
     def _length(self, found: Sequence[Readings]) -> int:
         horizon, sample = self.setting.horizon, self.probes.x[:1]

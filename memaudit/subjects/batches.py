@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from memaudit import registry
 from memaudit.devices import release_memory, shortage
-from memaudit.errors import MachineError, SourceError
+from memaudit.errors import MachineError, OutOfBudget, SourceError
 from memaudit.faults import step
-from memaudit.interfaces import AbstractSubject
+from memaudit.interfaces import AbstractSubject, Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +27,58 @@ FORWARDED = (
 )
 
 
+class Meter:
+    """What an audit has fed to its models, and what is left of its budget.
+
+    A budget of tokens is kept to the token. One of seconds becomes tokens by the pace of the
+    largest pass so far: small passes cost by calls, not by tokens.
+    """
+
+    def __init__(self, budget: Budget | None = None) -> None:
+        self.budget = budget or Budget()
+        #: Steps of all sequences that were fed so far.
+        self.fed = 0
+        self._started = time.perf_counter()
+        self._largest, self._pace = 0, math.inf
+        self.end = self.budget
+
+    def used(self) -> Budget:
+        """What the audit has cost so far."""
+        return Budget(time.perf_counter() - self._started, self.fed)
+
+    def allow(self, share: float, end: Budget | None = None) -> Budget:
+        """Where the next stage ends that may use a share of what is left until `end`."""
+        used, end = self.used(), end or self.budget
+        self.end = Budget(
+            used.seconds + share * (end.seconds - used.seconds),
+            used.tokens + share * (end.tokens - used.tokens),
+        )
+        return self.end
+
+    @property
+    def left(self) -> float:
+        """Tokens that this stage may still feed."""
+        used = self.used()
+        seconds = self.end.seconds - used.seconds
+        by_time = seconds if math.isinf(seconds) else max(seconds, 0.0) * self._pace
+        return min(self.end.tokens - used.tokens, by_time)
+
+    def seconds(self, tokens: float) -> float:
+        """How long it takes to feed so many tokens; 0 before anything was fed."""
+        return tokens / self._pace
+
+    def check(self) -> None:
+        """Raise when the time of this stage is over."""
+        if self.used().seconds > self.end.seconds:
+            raise OutOfBudget
+
+    def count(self, tokens: int, seconds: float) -> None:
+        """Note a pass."""
+        self.fed += tokens
+        if tokens >= self._largest:
+            self._largest, self._pace = tokens, tokens / max(seconds, 1e-9)
+
+
 class BatchedSubject(AbstractSubject):
     """Another subject, whose batches are halved when memory runs short.
 
@@ -32,16 +86,15 @@ class BatchedSubject(AbstractSubject):
     rounding. The size that worked is kept: the same failure is not paid for twice.
     """
 
-    def __init__(self, subject: AbstractSubject) -> None:
+    def __init__(self, subject: AbstractSubject, meter: Meter | None = None) -> None:
         self.subject = subject
+        self.meter = meter or Meter()
         for name in FORWARDED:
             setattr(self, name, getattr(subject, name))
         #: Rows times steps of the largest pass that fits; None while memory suffices.
         self.room: int | None = None
         #: Whether a batch was ever answered in pieces: then rows were not seen side by side.
         self.split = False
-        #: Steps of all sequences that were fed so far.
-        self.fed = 0
 
     def __getattr__(self, name: str) -> Any:
         """What else the subject has, for probes that know its kind."""
@@ -105,12 +158,15 @@ class BatchedSubject(AbstractSubject):
         self, inputs: torch.Tensor, hook: Callable[[str, torch.Tensor], None] | None = None
     ) -> torch.Tensor:
         step("measure.pass")
-        self.fed += inputs.shape[0] * inputs.shape[1]
-        adapter, inner = self.identity.adapter, self.subject
+        tokens = inputs.shape[0] * inputs.shape[1]
+        if tokens > self.meter.left:
+            raise OutOfBudget
+        adapter, inner, started = self.identity.adapter, self.subject, time.perf_counter()
         with registry.calling("adapters", adapter, "failed to answer"), shortage():
             answer = (
                 inner.respond(inputs) if hook is None else inner.respond_with_hook(inputs, hook)
             )
+        self.meter.count(tokens, time.perf_counter() - started)
         check_answer(answer, inputs, pooled=self.pooled)
         return answer
 

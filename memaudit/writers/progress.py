@@ -39,11 +39,11 @@ def progress_bar(*, wanted: bool) -> Iterator[Callable[[str, int, int], None]]:
         return
     stream = cast("IO[str]", IgnoringErrors(sys.stderr))
     if not sys.stderr.isatty():
-        yield ProgressLines(stream).advance
+        yield ProgressLines(stream)
         return
     bar = StageBar(Console(file=stream))
     with bar.drawn:
-        yield bar.advance
+        yield bar
 
 
 class IgnoringErrors:
@@ -81,7 +81,7 @@ class TimeLeft(ProgressColumn):
 
 
 class StageBar:
-    """One line for the present stage; `advance` is the callback `(stage, done, total)`."""
+    """One line for the present stage; a callback `(stage, done, total)`."""
 
     def __init__(self, console: Console, *, clock: Callable[[], float] | None = None) -> None:
         self.drawn = Progress(
@@ -97,7 +97,11 @@ class StageBar:
         )
         self._stages: dict[str, tuple[TaskID, float]] = {}
 
-    def advance(self, stage: str, done: int, total: int) -> None:
+    def say(self, text: str) -> None:
+        """Write a sentence above the bar."""
+        self.drawn.console.print(f"memaudit: {clean(text)}", markup=False, highlight=False)
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
         """Move the bar; the first pass that is done gives the first estimate."""
         now = self.drawn.get_time()
         if stage not in self._stages or done == 0:  # a stage that begins again counts anew
@@ -112,7 +116,7 @@ class StageBar:
 
 
 class ProgressLines:
-    """A plain line for long work; `advance` is the callback `(stage, done, total)`."""
+    """A plain line for long work; a callback `(stage, done, total)`."""
 
     def __init__(self, stream: IO[str], *, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
@@ -120,7 +124,12 @@ class ProgressLines:
         self._next = clock() + FIRST
         self._stage, self._started = "", clock()
 
-    def advance(self, stage: str, done: int, total: int) -> None:
+    def say(self, text: str) -> None:
+        """Write a sentence."""
+        self._stream.write(f"memaudit: {clean(text)}\n")
+        self._stream.flush()
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
         """Write the stage, its share, and the time that it will still take, if it is time to."""
         now = self._clock()
         if stage != self._stage or done == 0:
@@ -131,8 +140,7 @@ class ProgressLines:
         line = f"{clean(stage, limit=60)} {100 * done // total} %"
         if done > 0:
             line += f", about {_span((now - self._started) * (total - done) / done)} left"
-        self._stream.write(f"memaudit: {line}\n")
-        self._stream.flush()
+        self.say(line)
 
 
 def _span(seconds: float) -> str:

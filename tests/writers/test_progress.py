@@ -20,7 +20,7 @@ def sheet():
 def test_short_work_is_silent(clock, sheet):
     lines = ProgressLines(sheet, clock=clock)
     for done in range(10):
-        lines.advance("heaviside", done, 10)
+        lines("heaviside", done, 10)
         clock.now += 0.9
     assert sheet.getvalue() == ""
 
@@ -28,7 +28,7 @@ def test_short_work_is_silent(clock, sheet):
 def test_long_work_says_a_line_after_ten_seconds_and_then_every_thirty(clock, sheet):
     lines = ProgressLines(sheet, clock=clock)
     for done in range(101):
-        lines.advance("heaviside", done, 100)
+        lines("heaviside", done, 100)
         clock.now += 1.0
     assert sheet.getvalue().splitlines() == [
         "memaudit: heaviside 10 %, about 90 s left",
@@ -39,11 +39,11 @@ def test_long_work_says_a_line_after_ten_seconds_and_then_every_thirty(clock, sh
 
 def test_a_stage_counts_its_own_time(clock, sheet):
     lines = ProgressLines(sheet, clock=clock)
-    lines.advance("opening", 0, 1)
+    lines("opening", 0, 1)
     clock.now += 3600.0
-    lines.advance("heaviside", 0, 4)
+    lines("heaviside", 0, 4)
     clock.now += 40.0
-    lines.advance("heaviside", 1, 4)
+    lines("heaviside", 1, 4)
     assert sheet.getvalue().splitlines() == [
         "memaudit: heaviside 0 %",
         "memaudit: heaviside 25 %, about 2 min left",
@@ -52,18 +52,18 @@ def test_a_stage_counts_its_own_time(clock, sheet):
 
 def test_an_hour_is_told_in_hours(clock, sheet):
     lines = ProgressLines(sheet, clock=clock)
-    lines.advance("heaviside", 0, 10)
+    lines("heaviside", 0, 10)
     clock.now += 1800.0
-    lines.advance("heaviside", 1, 10)
+    lines("heaviside", 1, 10)
     assert sheet.getvalue().endswith("about 4.5 h left\n")
 
 
 def test_foreign_stages_and_odd_totals_are_survived(clock, sheet):
     lines = ProgressLines(sheet, clock=clock)
     clock.now += 60.0
-    lines.advance("a\x1b[31m\nb", 0, 0)
+    lines("a\x1b[31m\nb", 0, 0)
     assert sheet.getvalue() == ""
-    lines.advance("a\x1b[31m\nb", 0, 2)
+    lines("a\x1b[31m\nb", 0, 2)
     assert sheet.getvalue() == "memaudit: a[31m b 0 %\n"
 
 
@@ -96,37 +96,37 @@ def line(bar: StageBar) -> str:
 
 
 def test_one_pass_is_enough_for_an_estimate(bar, clock):
-    bar.advance("heaviside", 0, 10)
+    bar("heaviside", 0, 10)
     assert "left -:--:--" in line(bar)
     clock.now += 20.0
-    bar.advance("heaviside", 1, 10)
+    bar("heaviside", 1, 10)
     assert "left 0:03:00" in line(bar)  # nine more of 20 seconds
     clock.now += 5.0
     assert "left 0:02:55" in line(bar)
 
 
 def test_an_estimate_that_is_used_up_stays_at_zero(bar, clock):
-    bar.advance("heaviside", 0, 2)
+    bar("heaviside", 0, 2)
     clock.now += 1.0
-    bar.advance("heaviside", 1, 2)
+    bar("heaviside", 1, 2)
     clock.now += 9.0
     assert "left 0:00:00" in line(bar)
 
 
 def test_only_the_present_stage_is_shown(bar):
-    bar.advance("starting", 0, 1)
-    bar.advance("heaviside", 0, 10)
+    bar("starting", 0, 1)
+    bar("heaviside", 0, 10)
     assert "starting" not in line(bar)
     assert "heaviside" in line(bar)
 
 
 def test_a_stage_that_begins_again_counts_anew(bar, clock):
-    bar.advance("heaviside", 0, 2)
+    bar("heaviside", 0, 2)
     clock.now += 1000.0
-    bar.advance("heaviside", 2, 2)
-    bar.advance("heaviside", 0, 2)
+    bar("heaviside", 2, 2)
+    bar("heaviside", 0, 2)
     clock.now += 2.0
-    bar.advance("heaviside", 1, 2)
+    bar("heaviside", 1, 2)
     assert line(bar).count("heaviside") == 1
     assert "left 0:00:02" in line(bar)
 
