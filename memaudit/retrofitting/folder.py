@@ -25,7 +25,8 @@ from memaudit.loading.saving import (
     write_weights,
 )
 from memaudit.retrofitting.finding import find_decays
-from memaudit.retrofitting.model import modules_of, owner_paths, require_plain, retrofit
+from memaudit.retrofitting.model import modules_of, retrofit_weights
+from memaudit.retrofitting.planning import Order
 from memaudit.retrofitting.record import (
     NEVER_RECORDED,
     RAW_NAME,
@@ -71,7 +72,7 @@ def retrofit_source(
     *,
     project: bool = False,
     layers: Sequence[str] | None = None,
-    radius: bool | None = None,
+    radius: bool = False,
     constants: dict[str, Any] | None = None,
     **options: Any,
 ) -> Retrofit:
@@ -92,16 +93,8 @@ def retrofit_source(
             source=source,
             stage="retrofit",
         )
-    modules = modules_of(opened.subject)
-    require_plain(modules.values())
-    paths = owner_paths(modules)
-    decays = {
-        ".".join(filter(None, (paths[decay.owner], decay.name))): decay
-        for decay in find_decays(modules)
-        if not isinstance(decay, NoDecay)
-    }
-    given = dict(constants or {})
-    done = retrofit(opened.subject, reparam, project=project, layers=layers, radius=radius, **given)
+    order = Order(reparam, constants or {}, project)
+    done, decays = retrofit_weights(opened.subject, order, layers=layers, radius=radius)
     if not done.layers:
         reasons = "; ".join(f"{one.layer}: {one.reason}" for one in done.refused[:3])
         more = f"; and {len(done.refused) - 3} more" if len(done.refused) > 3 else ""
@@ -190,14 +183,13 @@ def restore(subject: AbstractSubject, checkpoint: Checkpoint, record: Record) ->
 
 
 def _stored_forms(
-    done: Retrofit, decays: Mapping[str, Decay], checkpoint: Checkpoint
+    done: Retrofit, decays: Sequence[Decay], checkpoint: Checkpoint
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], list[RawEntry]]:
     """The retrofitted weights in the dtype of the file: plain, raw, and described."""
     plain: dict[str, Tensor] = {}
     raw: dict[str, Tensor] = {}
     entries: list[RawEntry] = []
-    for layer in done.layers:
-        decay = decays[layer.weight]
+    for layer, decay in zip(done.layers, decays, strict=True):
         name, key = decay.name, checkpoint_key(decay.owner, decay.name)
         if key is None:
             raise SourceError(
