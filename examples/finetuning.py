@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import memaudit
-from memaudit.retrofitting.training import margin, recurrent_weights
+from memaudit.retrofitting.monitoring import margin, recurrent_weights
 from memaudit.training import parameter_groups
 
 DEMOS = Path(memaudit.__file__).parent / "demos"

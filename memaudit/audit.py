@@ -368,9 +368,9 @@ def open_source(
     try:
         record = None
         if where.kind == "path" and where.path is not None and is_retrofit(where.path):
-            from memaudit.retrofitting.record import Record, read_record
+            from memaudit.retrofitting.record import read_config, read_record
 
-            record = Record.from_dict(read_record(where.path))
+            record = read_config(read_record(where.path))
             if adapter in (None, record.adapter):
                 adapter, own = record.adapter, {**record.options, **own}
         request = Request(resolve_device(device), resolve_dtype(dtype), where.revision, own)

@@ -155,23 +155,14 @@ class Clip(AbstractReparam):
 
 
 @dataclass(frozen=True, slots=True)
-class Exp(AbstractReparam):
-    """f(w) = -e^w, in discrete time e^{-e^w}; the modulus is e^beta - 1 in both."""
+class AbstractRate(AbstractReparam):
+    """Every stable mode, in discrete time the positive ones, with the modulus e^beta - 1."""
 
-    name: ClassVar[str] = "exp"
-    summary: ClassVar[str] = "-exp(w), as in Mamba, S4 and LRU"
     times: ClassVar[tuple[str, ...]] = ("continuous", "discrete")
     stable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_form(self)
-
-    def forward(self, w: torch.Tensor) -> torch.Tensor:
-        rate = -w.exp()
-        return rate if self.time == "continuous" else rate.exp()
-
-    def inverse(self, lam: torch.Tensor) -> torch.Tensor:
-        return (-lam).log() if self.time == "continuous" else (-lam.log()).log()
 
     def contains(self, lam: torch.Tensor) -> torch.Tensor:
         if self.time == "continuous":
@@ -180,6 +171,21 @@ class Exp(AbstractReparam):
 
     def modulus(self, beta: float) -> float:
         return math.expm1(beta)
+
+
+@dataclass(frozen=True, slots=True)
+class Exp(AbstractRate):
+    """f(w) = -e^w, in discrete time e^{-e^w}; the modulus is e^beta - 1 in both."""
+
+    name: ClassVar[str] = "exp"
+    summary: ClassVar[str] = "-exp(w), as in Mamba, S4 and LRU"
+
+    def forward(self, w: torch.Tensor) -> torch.Tensor:
+        rate = -w.exp()
+        return rate if self.time == "continuous" else rate.exp()
+
+    def inverse(self, lam: torch.Tensor) -> torch.Tensor:
+        return (-lam).log() if self.time == "continuous" else (-lam.log()).log()
 
     @property
     def scale_formula(self) -> str:
@@ -194,7 +200,7 @@ class Exp(AbstractReparam):
 
 
 @dataclass(frozen=True, slots=True)
-class Softplus(AbstractReparam):
+class Softplus(AbstractRate):
     """f(w) = -log(1 + e^w), in discrete time 1 / (1 + e^w).
 
     The modulus is e^beta - 1 in both, approached by ever slower modes.
@@ -202,11 +208,6 @@ class Softplus(AbstractReparam):
 
     name: ClassVar[str] = "softplus"
     summary: ClassVar[str] = "-log(1 + exp(w))"
-    times: ClassVar[tuple[str, ...]] = ("continuous", "discrete")
-    stable: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_form(self)
 
     def forward(self, w: torch.Tensor) -> torch.Tensor:
         if self.time == "discrete":
@@ -219,14 +220,6 @@ class Softplus(AbstractReparam):
             return -torch.logit(lam)
         # log(expm1(-lam)) without its overflow.
         return (-torch.expm1(lam)).log() - lam
-
-    def contains(self, lam: torch.Tensor) -> torch.Tensor:
-        if self.time == "continuous":
-            return (lam < 0.0) & lam.isfinite()
-        return (lam > 0.0) & (lam < 1.0)
-
-    def modulus(self, beta: float) -> float:
-        return math.expm1(beta)
 
     @property
     def scale_formula(self) -> str:

@@ -197,8 +197,17 @@ class Result(Record):
 
     @classmethod
     def joined(cls, parts: Mapping[str, Any]) -> Self:
-        """One result from those of the parts of a host, by the names of the parts."""
-        raise TypeError(f"{cls.__name__} cannot join the results of {', '.join(parts)}")
+        """One result from those of the parts of a host, by the names of the parts.
+
+        By itself a result joins the records of its `attribute`, whose `where` is their part.
+        """
+        if not cls.attribute:
+            raise TypeError(f"{cls.__name__} cannot join the results of {', '.join(parts)}")
+        items = (
+            (part, item) for part, own in parts.items() for item in getattr(own, cls.attribute)
+        )
+        joined = tuple(replace(item, where=part) for part, item in items)
+        return replace(next(iter(parts.values())), **{cls.attribute: joined})
 
     def metrics(self) -> Iterable[Metric]:
         """The named numbers, those that were not measured with the value None."""

@@ -9,16 +9,16 @@ _WHERE = {
     "LightningMemauditCallback": "memaudit.retrofitting.lightning_callback",
     "MemauditCallback": "memaudit.retrofitting.trainer_callback",
     "RawWeights": "memaudit.retrofitting.record",
-    "parameter_groups": "memaudit.retrofitting.training",
+    "parameter_groups": "memaudit.retrofitting.monitoring",
 }
 
 if TYPE_CHECKING:
     from memaudit.retrofitting.lightning_callback import (
         LightningMemauditCallback as LightningMemauditCallback,
     )
+    from memaudit.retrofitting.monitoring import parameter_groups as parameter_groups
     from memaudit.retrofitting.record import RawWeights as RawWeights
     from memaudit.retrofitting.trainer_callback import MemauditCallback as MemauditCallback
-    from memaudit.retrofitting.training import parameter_groups as parameter_groups
 
 __all__ = ["LightningMemauditCallback", "MemauditCallback", "RawWeights", "parameter_groups"]
 

@@ -65,8 +65,8 @@ OUT = Option(
     Option(
         "radius",
         "command",
-        "Measure E(beta) before and after (default: where it is quick).",
-        None,
+        "Measure E(beta) before and after, which takes long.",
+        False,
         bool,
         "--radius/--no-radius",
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -109,12 +109,6 @@ class ClosedFormResult(Result):
     absent: ClassVar[tuple[ClosedForm, ...]] = ()
 
     layers: tuple[ClosedForm, ...]
-
-    @classmethod
-    def joined(cls, parts: Mapping[str, Self]) -> Self:
-        return cls(
-            tuple(replace(item, where=part) for part, own in parts.items() for item in own.layers)
-        )
 
     def metrics(self) -> Iterator[Metric]:
         for item in self.layers:

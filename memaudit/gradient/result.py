@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -99,12 +99,6 @@ class GradientResult(Result):
     absent: ClassVar[tuple[Gradient, ...]] = ()
 
     layers: tuple[Gradient, ...]
-
-    @classmethod
-    def joined(cls, parts: Mapping[str, Self]) -> Self:
-        return cls(
-            tuple(replace(item, where=part) for part, own in parts.items() for item in own.layers)
-        )
 
     def metrics(self) -> Iterator[Metric]:
         for item in self.layers:

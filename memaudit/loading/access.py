@@ -181,19 +181,6 @@ def require_room(size: int, access: Access, *, mapped: bool = True) -> None:
     )
 
 
-def require_memory(size: int) -> None:
-    """Raise E_LIMIT when a model of so many bytes does not fit into memory."""
-    most = available_memory()
-    if size > most:
-        raise SourceError(
-            "E_LIMIT",
-            f"the model takes {human_size(size)}, and this machine has memory for "
-            f"{human_size(most)}",
-            hint="use a machine with more memory, or a narrower --dtype",
-            stage="weights",
-        )
-
-
 def human_size(size: int) -> str:
     """A number of bytes as people say it, in powers of 1024."""
     unit = _unit(size)

@@ -101,12 +101,6 @@ class AssumptionsResult(Result):
 
     items: tuple[Assumption, ...]
 
-    @classmethod
-    def joined(cls, parts: Mapping[str, Self]) -> Self:
-        return cls(
-            tuple(replace(item, where=part) for part, own in parts.items() for item in own.items)
-        )
-
     def holds(self, name: str) -> bool:
         """Whether one was measured and holds everywhere."""
         found = [item.holds for item in self.items if item.name == name]

@@ -25,18 +25,20 @@ from memaudit.loading.saving import (
     write_weights,
 )
 from memaudit.retrofitting.finding import find_decays
-from memaudit.retrofitting.model import modules_of, owner_paths, require_plain, retrofit
+from memaudit.retrofitting.model import modules_of, retrofit_weights
+from memaudit.retrofitting.planning import Order
 from memaudit.retrofitting.record import (
     NEVER_RECORDED,
     RAW_NAME,
     Original,
     RawEntry,
-    Record,
+    RetrofitConfig,
     bad_record,
-    form_from_dict,
     load_raw_tensors,
+    make_form,
     raw_entry,
     raw_tensors,
+    read_config,
     read_raw_tensors,
     read_record,
     write_retrofit_files,
@@ -71,7 +73,7 @@ def retrofit_source(
     *,
     project: bool = False,
     layers: Sequence[str] | None = None,
-    radius: bool | None = None,
+    radius: bool = False,
     constants: dict[str, Any] | None = None,
     **options: Any,
 ) -> Retrofit:
@@ -92,16 +94,8 @@ def retrofit_source(
             source=source,
             stage="retrofit",
         )
-    modules = modules_of(opened.subject)
-    require_plain(modules.values())
-    paths = owner_paths(modules)
-    decays = {
-        ".".join(filter(None, (paths[decay.owner], decay.name))): decay
-        for decay in find_decays(modules)
-        if not isinstance(decay, NoDecay)
-    }
-    given = dict(constants or {})
-    done = retrofit(opened.subject, reparam, project=project, layers=layers, radius=radius, **given)
+    order = Order(reparam, constants or {}, project)
+    done, decays = retrofit_weights(opened.subject, order, layers=layers, radius=radius)
     if not done.layers:
         reasons = "; ".join(f"{one.layer}: {one.reason}" for one in done.refused[:3])
         more = f"; and {len(done.refused) - 3} more" if len(done.refused) > 3 else ""
@@ -115,9 +109,9 @@ def retrofit_source(
     checkpoint = where.checkpoint
     tensors, raw, entries = _stored_forms(done, decays, checkpoint)
     alone = len(checkpoint.files) == 1
-    record = Record(
+    config = RetrofitConfig(
         reparam=done.reparam,
-        entries=tuple(entries),
+        weights=entries,
         refused=done.refused,
         source=where.text,
         adapter=opened.subject.identity.adapter,
@@ -132,7 +126,7 @@ def retrofit_source(
     with new_folder(out) as folder:
         plain = {**checkpoint.tensors, **tensors}
         write_weights(folder / PLAIN, plain, {**WRITTEN_BY, **checkpoint.metadata})
-        write_retrofit_files(folder, record.to_dict(), raw)
+        write_retrofit_files(folder, config.to_dict(), raw)
         copy_companions(checkpoint, folder)
     return done
 
@@ -143,13 +137,13 @@ def fold_folder(folder: str | Path, out: str | Path) -> tuple[str, ...]:
     The folder holds the plain weights, trained or not; opening it compares them with the raw ones.
     """
     folder, out = Path(folder), Path(out)
-    record = Record.from_dict(read_record(folder))
+    config = read_config(read_record(folder))
     require_vacant(out)
     opened = open_source(folder)
     assert opened.source is not None
     checkpoint = opened.source.checkpoint
-    keys = tuple(_key(entry.key, checkpoint.tensors) for entry in record.entries)
-    original = record.original
+    keys = tuple(_key(key, checkpoint.tensors) for key in config.weights)
+    original = config.original
     with new_folder(out) as made:
         copy_companions(checkpoint, made)
         path = made / plain_name(original.file)
@@ -165,7 +159,7 @@ def fold_folder(folder: str | Path, out: str | Path) -> tuple[str, ...]:
     return keys
 
 
-def restore(subject: AbstractSubject, checkpoint: Checkpoint, record: Record) -> None:
+def restore(subject: AbstractSubject, checkpoint: Checkpoint, config: RetrofitConfig) -> None:
     """Put the weights of a subject from a retrofit folder behind their forms."""
     raw = read_raw_tensors(checkpoint.path)
     decays = {
@@ -173,8 +167,8 @@ def restore(subject: AbstractSubject, checkpoint: Checkpoint, record: Record) ->
         for decay in find_decays(modules_of(subject))
         if not isinstance(decay, NoDecay)
     }
-    for entry in record.entries:
-        key = _key(entry.key, checkpoint.tensors)
+    for written, entry in config.weights.items():
+        key = _key(written, checkpoint.tensors)
         if key not in decays:
             raise SourceError(
                 "E_WEIGHTS",
@@ -183,21 +177,20 @@ def restore(subject: AbstractSubject, checkpoint: Checkpoint, record: Record) ->
                 hint="open it with the adapter and the options of the retrofit, or write it again",
                 stage="open",
             )
-        _put_behind(decays.pop(key), entry, raw, key, checkpoint.tensors)
-    note = f"recurrent weights behind the form {clean(record.reparam)}: {len(record.entries)}"
+        _put_behind(decays.pop(key), entry, raw, key, written, checkpoint.tensors)
+    note = f"recurrent weights behind the form {clean(config.reparam)}: {len(config.weights)}"
     notes = (*subject.identity.notes, note)
     subject.identity = replace(subject.identity, notes=notes)
 
 
 def _stored_forms(
-    done: Retrofit, decays: Mapping[str, Decay], checkpoint: Checkpoint
-) -> tuple[dict[str, Tensor], dict[str, Tensor], list[RawEntry]]:
+    done: Retrofit, decays: Sequence[Decay], checkpoint: Checkpoint
+) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, RawEntry]]:
     """The retrofitted weights in the dtype of the file: plain, raw, and described."""
     plain: dict[str, Tensor] = {}
     raw: dict[str, Tensor] = {}
-    entries: list[RawEntry] = []
-    for layer in done.layers:
-        decay = decays[layer.weight]
+    entries: dict[str, RawEntry] = {}
+    for layer, decay in zip(done.layers, decays, strict=True):
         name, key = decay.name, checkpoint_key(decay.owner, decay.name)
         if key is None:
             raise SourceError(
@@ -228,7 +221,7 @@ def _stored_forms(
         plain[key] = getattr(owner, name).detach()
         raw |= raw_tensors(owner, name, key)
         named = {"weight": layer.weight, "layer": layer.layer, "cell": layer.cell}
-        entries.append(raw_entry(owner, name, key, **named))
+        entries[key] = raw_entry(owner, name, **named)
     return plain, raw, entries
 
 
@@ -237,19 +230,20 @@ def _put_behind(
     entry: RawEntry,
     raw: Mapping[str, Tensor],
     key: str,
+    written: str,
     tensors: Mapping[str, Tensor],
 ) -> None:
     """Put a weight of the model behind its form, if the raw weights make the plain one."""
-    form, name, stored = form_from_dict(entry.form), decay.name, tensors[key]
-    file = _owner(decay, _anchor(entry, raw, stored), tensors)
+    form, name, stored = make_form(entry.form), decay.name, tensors[key]
+    file = _owner(decay, _anchor(written, raw, stored), tensors)
     in_file = swap(replace(decay, owner=file), form)
-    load_raw_tensors(file, name, entry, raw)
+    load_raw_tensors(file, name, written, entry, raw)
     _require_agreement(key, getattr(file, name).detach(), stored, in_file)
     with torch.no_grad():
         plain = decay.owner.get_parameter(name)
-        plain.copy_(_anchor(entry, raw, plain))
+        plain.copy_(_anchor(written, raw, plain))
     weight = swap(decay, form)
-    load_raw_tensors(decay.owner, name, entry, raw)
+    load_raw_tensors(decay.owner, name, written, entry, raw)
     if (
         isinstance(weight, DenseWeight)
         and isinstance(in_file, DenseWeight)
@@ -282,19 +276,19 @@ def _common_end(one: str, other: str) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def _anchor(entry: RawEntry, raw: Mapping[str, Tensor], stored: Tensor) -> Tensor:
+def _anchor(key: str, raw: Mapping[str, Tensor], stored: Tensor) -> Tensor:
     """What the weight began with: a matrix that was trained may have parallel eigenvectors."""
-    found = raw.get(f"{entry.key}.anchor")
+    found = raw.get(f"{key}.anchor")
     if found is None:
-        raise _disagreement(entry.key, "has no anchor")
+        raise _disagreement(key, "has no anchor")
     if not found.is_complex() and stored.is_complex() and found.shape[-1:] == (2,):
         found = torch.view_as_complex(found.double().contiguous())
     # Finite in the dtype that it is to have: a cast may overflow.
     anchor = found.to(stored.dtype)
     if anchor.shape != stored.shape or not bool(torch.isfinite(anchor).all()):
-        raise _disagreement(entry.key, "has an anchor that is not like it")
+        raise _disagreement(key, "has an anchor that is not like it")
     if not bool((anchor.abs() <= LARGEST).all()):
-        raise _disagreement(entry.key, "has an anchor of numbers that no weight has")
+        raise _disagreement(key, "has an anchor of numbers that no weight has")
     return anchor
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memaudit.errors import MachineError
+from memaudit.retrofitting.monitoring import MonitoringCallback, warn_of_missing_raw_weights
 from memaudit.retrofitting.record import load_raw_state, raw_state
-from memaudit.retrofitting.training import MonitoringCallback, warn_of_missing_raw_weights
 from memaudit.retrofitting.weights import retrofitted_weights
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,15 +20,18 @@ from memaudit.retrofitting.planning import Order, Plan, check_order, make_plan
 from memaudit.retrofitting.result import RefusedLayer, Retrofit, RetrofittedLayer
 from memaudit.retrofitting.weights import retrofitted_weights, swap, unswap
 from memaudit.stability.radius import Effort, GroupSearch, make_trial
+from memaudit.subjects.callables import TRIAL_ERRORS, width_candidates, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from torch import Tensor
 
-    from memaudit.interfaces import AbstractReparam
+    from memaudit.interfaces import AbstractReparam, DenseDecay, DiagonalDecay
     from memaudit.retrofitting.weights import RetrofittedWeight
     from memaudit.stability.result import Radius
+
+    Decay = DiagonalDecay | DenseDecay
 
 
 def retrofit(
@@ -37,20 +40,30 @@ def retrofit(
     *,
     project: bool = False,
     layers: str | Sequence[str] | None = None,
-    radius: bool | None = None,
+    radius: bool = False,
     **constants: Any,
 ) -> Retrofit:
     """Put the recurrent weights of a model behind a reparameterization, in place.
 
-    What the model computes stays the same, to the last bit until a weight is trained. The
-    constants of the form are chosen from the spectrum of every layer unless they are given, as in
-    `retrofit(model, "best", a=1.0, b=0.05)`. Modes that the form does not reach make it refuse
-    their layer; `project=True` moves them inside and says how far. `layers` chooses by names,
-    perhaps with wildcards. `radius` measures E(beta) before and after; None does so where it is
-    quick: for models of up to two million numbers whose copies run at once. Do this before an
-    optimizer is built.
+    What the model computes stays the same, to the last bit until a weight is trained; one forward
+    pass before and one after show it. The constants of the form are chosen from the spectrum of
+    every layer unless they are given, as in `retrofit(model, "best", a=1.0, b=0.05)`. Modes that
+    the form does not reach make it refuse their layer; `project=True` moves them inside and says
+    how far. `layers` chooses by names, perhaps with wildcards. `radius=True` measures E(beta)
+    before and after, which takes hundreds of passes. Do this before an optimizer is built.
     """
     order = Order(reparam, constants, project)
+    return retrofit_weights(model, order, layers=layers, radius=radius)[0]
+
+
+def retrofit_weights(
+    model: nn.Module | AbstractSubject,
+    order: Order,
+    *,
+    layers: str | Sequence[str] | None,
+    radius: bool,
+) -> tuple[Retrofit, list[Decay]]:
+    """What was done, and of every layer that was done the weight that makes its modes."""
     check_order(order)
     modules = modules_of(model)
     require_plain(modules.values())
@@ -61,21 +74,16 @@ def retrofit(
     plans = [make_plan(decay, order) for decay in choose(decays, patterns)]
     kept = [plan for plan in plans if isinstance(plan, Plan)]
     require_no_optimizer(plan.decay.owner.get_parameter(plan.decay.name) for plan in kept)
-    if radius is None:
-        numbers = sum(p.numel() for module in modules.values() for p in module.parameters())
-        measured = numbers <= SMALL
-    else:
-        measured = radius
     paths = owner_paths(modules)
     names = [".".join(filter(None, (paths.get(p.decay.owner, ""), p.decay.name))) for p in kept]
-    answers = Answers(model, measured=measured, patient=radius is True)
-    before = [answers.radius(name) for name in names]
+    answers = Answers(model, radius=radius) if kept else None
+    before = answers.radii(names) if answers else []
     weights = [_swapped(plan) for plan in kept]
-    difference = answers.difference() if kept else None
-    after = [answers.radius(name) for name in names]
+    difference = answers.difference() if answers else None
+    after = answers.radii(names) if answers else []
     done: list[RetrofittedLayer] = []
     for plan, name, weight, first, last in zip(kept, names, weights, before, after, strict=True):
-        measured_radius = last or first
+        measured = last or first
         done.append(
             RetrofittedLayer(
                 layer=plan.decay.layer,
@@ -90,20 +98,21 @@ def retrofit(
                 rounding=_rounding(weight),
                 radius_before=None if first is None else first.value,
                 radius_after=None if last is None else last.value,
-                radius_criterion="" if measured_radius is None else measured_radius.criterion,
+                radius_criterion="" if measured is None else measured.criterion,
                 moved=plan.moved,
                 farthest=plan.farthest,
                 condition=plan.condition,
                 note=plan.decay.note,
             )
         )
-    return Retrofit(
-        reparam=reparam if isinstance(reparam, str) else reparam.name,
+    made = Retrofit(
+        reparam=order.reparam if isinstance(order.reparam, str) else order.reparam.name,
         layers=tuple(done),
         refused=tuple(plan for plan in plans if isinstance(plan, RefusedLayer)),
         difference=difference,
-        notes=answers.notes,
+        notes=() if answers is None else tuple(dict.fromkeys(answers.notes)),
     )
+    return made, [plan.decay for plan in kept]
 
 
 def fold(model: nn.Module | AbstractSubject) -> tuple[str, ...]:
@@ -242,55 +251,82 @@ ROWS, STEPS = 2, 32
 class Answers:
     """The answers of a model, or of each of its parts, to a few random inputs."""
 
-    def __init__(self, model: Any, *, measured: bool, patient: bool) -> None:
-        self._model = model
-        self._measured, self._patient = measured, patient
-        self.notes: tuple[str, ...] = ()
+    def __init__(self, model: nn.Module | AbstractSubject, *, radius: bool) -> None:
+        self._model, self._measured = model, radius
+        self.notes: list[str] = []
+        self._subject: AbstractSubject | None = None
         self._before = self._now()
 
     def difference(self) -> float | None:
         """The largest change since the beginning, over the largest answer; None without one."""
+        if self._before is None:
+            return None
         now = self._now()
-        if now is None or self._before is None:
+        if now is None:
             return None
         pairs = [(self._before[part], answer) for part, answer in now.items()]
         sizes = [float((after - before).abs().amax()) for before, after in pairs]
         scale = max(float(before.abs().amax()) for before, _ in pairs)
         return max(sizes) / scale if scale > 0.0 else max(sizes)
 
-    def radius(self, weight: str) -> Radius | None:
-        """The radius of the weights behind a name; None where it is not measured."""
-        if not self._measured or self._before is None:
-            return None
+    def radii(self, weights: Sequence[str]) -> list[Radius | None]:
+        """The radius of the weights behind every name; None where it is not measured."""
         try:
-            for part, subject in _parts(self._opened()).items():
-                if part and not weight.startswith(f"{part}."):
-                    continue
-                inside = weight.removeprefix(f"{part}.") if part else weight
-                found = tolerance_radius(subject, inside, patient=self._patient)
-                if found is not None:
-                    return found
+            return [self._radius(weight) for weight in weights]
         except MemauditError as error:
             self._measured = False
-            self._note(f"E(beta) was not measured: {error.fact}; {error.hint}")
-        return None
+            self.notes.append(f"E(beta) was not measured: {error.fact}; {error.hint}")
+            return [None] * len(weights)
 
-    def _opened(self) -> AbstractSubject:
-        return self._model if isinstance(self._model, AbstractSubject) else load(self._model)
+    def _radius(self, weight: str) -> Radius | None:
+        if not self._measured or self._subject is None:
+            return None
+        for part, subject in _parts(self._subject).items():
+            if not part or weight.startswith(f"{part}."):
+                found = tolerance_radius(subject, weight.removeprefix(f"{part}."))
+                if found is not None:
+                    return found
+        return None
 
     def _now(self) -> Mapping[str, Tensor] | None:
         try:
-            parts = _parts(self._opened())
-            return {name: part.respond(_inputs(part)).double() for name, part in parts.items()}
+            if not self._runs_the_model():
+                return self._opened()
+            assert self._subject is not None
+            return _answers(self._subject)
         except MemauditError as error:
-            self._note(
+            self._subject = None
+            self.notes.append(
                 f"the model could not be run by itself, so no answers were compared: {error.fact}"
             )
             return None
 
-    def _note(self, note: str) -> None:
-        if note not in self.notes:
-            self.notes = (*self.notes, note)
+    def _runs_the_model(self) -> bool:
+        """Whether what was opened is the live model: adapters may have taken a copy of it."""
+        if self._subject is None:
+            return False
+        return self._subject is self._model or any(
+            module is self._model for module in self._subject.live_modules().values()
+        )
+
+    def _opened(self) -> Mapping[str, Tensor]:
+        """The answers of the model, opened anew.
+
+        Any numbers of the width that a module states show a difference: whether it takes time
+        first need not be found out, by passes that nobody asked for.
+        """
+        model = self._model
+        if isinstance(model, nn.Module) and not self._measured:
+            with suppress(MemauditError, *TRIAL_ERRORS):
+                self._subject = wrap(model, input_size=width_candidates(model)[0])
+                return _answers(self._subject)
+        self._subject = model if isinstance(model, AbstractSubject) else load(model)
+        return _answers(self._subject)
+
+
+def _answers(subject: AbstractSubject) -> dict[str, Tensor]:
+    parts = _parts(subject)
+    return {name: part.respond(_inputs(part)).double() for name, part in parts.items()}
 
 
 def _parts(subject: AbstractSubject) -> Mapping[str, AbstractSubject]:
@@ -303,8 +339,6 @@ def _inputs(subject: AbstractSubject) -> Tensor:
     return drawn.to(subject.device, subject.dtype)
 
 
-#: Models of more numbers than these are not measured unless it is asked for.
-SMALL = 2_000_000
 #: From the smallest beta of StableSSM on, two to a decade.
 EFFORT = Effort(
     betas=tuple(1e-3 * 10 ** (k / 2) for k in range(7)),
@@ -316,17 +350,9 @@ EFFORT = Effort(
     atol=0.1,
 )
 RADIUS_STEPS = 64
-#: Seconds that two copies may take; a search needs some hundred.
-QUICK = 0.05
 
 
-class TooSlowError(SourceError):
-    """Copies of the model run one after the other, and nobody asked to wait for them."""
-
-
-def tolerance_radius(
-    subject: AbstractSubject, weight: str, *, patient: bool = True
-) -> Radius | None:
+def tolerance_radius(subject: AbstractSubject, weight: str) -> Radius | None:
     """How far the weights behind a name may move until the answers change by a tenth.
 
     `weight` is the plain name in the module. None where the model has no such weights to move.
@@ -336,18 +362,7 @@ def tolerance_radius(
     if not names:
         return None
     trial = make_trial(subject, Setting(), norm="sobolev", steps=RADIUS_STEPS, target=None)
-    together = trial.batches(names)
-    start = time.perf_counter()
-    trial.batches(names)  # the first time something may be made that the second time is there
-    slow = time.perf_counter() - start > QUICK
-    if (slow or not together) and not patient:
-        raise TooSlowError(
-            "E_UNSUPPORTED",
-            f"copies of this model {'take long' if together else 'run one after the other'}",
-            hint="radius=True, or --radius, waits for them",
-            stage="retrofit",
-        )
-    effort = EFFORT if together else replace(EFFORT, steps=0)
+    effort = EFFORT if trial.batches(names) else replace(EFFORT, steps=0)
     search = GroupSearch(trial, "all", names, "max-abs", effort, lambda *_: None)
     return search.tolerance_radius()
 

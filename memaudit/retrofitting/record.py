@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from memaudit import registry
+from memaudit import __version__, registry
 from memaudit.errors import ArgumentError, SourceError, clean
-from memaudit.interfaces import PARTS, TIMES, AbstractReparam
+from memaudit.interfaces import PARTS, AbstractReparam
 from memaudit.loading.access import ACCESS, SAFE
 from memaudit.loading.checkpoint import read_weight_file
 from memaudit.loading.configs import LARGEST_CONFIG
 from memaudit.loading.files import open_within, read_beside
 from memaudit.loading.formats import parse_object
 from memaudit.loading.saving import RECORD_NAME, WRITTEN_BY, is_retrofit, write_weights
+from memaudit.records import INFINITE, Record, Unbounded, plain
 from memaudit.reparams import Stepped
-from memaudit.report_files import write_json
+from memaudit.report_files import WRONG, write_json
 from memaudit.retrofitting.result import RefusedLayer
 from memaudit.retrofitting.weights import BEHIND, DenseWeight, retrofitted_weights, weight_of
 
@@ -41,53 +42,44 @@ RAW_NAME = "retrofit.safetensors"
 KINDS = ("diagonal", "dense")
 #: What the original was written as.
 FORMATS = ("safetensors", "torch", "torch-legacy", "npz", "msgpack")
-FORM_KEYS = {"name", "time", "constants", "inner"}
 
 
-@dataclass(frozen=True, slots=True)
-class RawEntry:
+@dataclass(frozen=True, slots=True, eq=False)
+class FormConfig(Record):
+    """A form by its name, its time and its constants; of one that is stepped, the one `inner`."""
+
+    name: str
+    time: str
+    constants: dict[str, Any] = field(default_factory=dict)
+    inner: FormConfig | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RawEntry(Record):
     """One retrofitted weight of a checkpoint.
 
-    `key` is its name in the checkpoint, `weight` that in the model that was retrofitted. `form`
-    and `law` are forms as `form_to_dict` writes them; of a matrix there is no law. `limits` are
-    those of the raw numbers.
+    `weight` is its name in the model that was retrofitted; of a matrix there is no law. `limits`
+    are those of the raw numbers.
     """
 
-    key: str
     weight: str
     layer: str
     cell: str
     kind: str
-    form: dict[str, Any]
-    law: dict[str, Any] | None
+    form: FormConfig
+    law: FormConfig | None
     part: str
-    limits: tuple[float, float]
+    limits: tuple[Unbounded, Unbounded]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, without the key."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "key"}
-        return {**values, "limits": [_json_number(value) for value in self.limits]}
-
-    @classmethod
-    def from_dict(cls, key: str, data: Any) -> RawEntry:
-        """The entry that JSON of unknown origin describes, or a refusal."""
-        if not isinstance(data, dict):
-            raise bad_record(f"says nothing of {clean(key, limit=120)!r}")
-        words = {name: _typed(str, data, name) for name in ("weight", "layer", "cell")}
-        kind, part = _typed(str, data, "kind"), _typed(str, data, "part")
-        law, limits = data.get("law"), _typed(list, data, "limits")
-        known = kind in KINDS and part in PARTS and len(limits) == 2
-        if not known or not isinstance(law, dict | None):
-            raise bad_record(f"describes {clean(key, limit=120)!r} by what is no form")
-        low, high = map(_number, limits)
-        if not low <= high:
-            raise bad_record(f"holds {clean(key, limit=120)!r} inside of limits that are none")
-        form = _typed(dict, data, "form")
-        return cls(key, kind=kind, part=part, form=form, law=law, limits=(low, high), **words)
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS or self.part not in PARTS:
+            raise ValueError("describes what is no form")
+        if not self.limits[0] <= self.limits[1]:
+            raise ValueError("has limits that are none")
 
 
-@dataclass(frozen=True, slots=True)
-class Original:
+@dataclass(frozen=True, slots=True, eq=False)
+class Original(Record):
     """What the checkpoint was: its file, its format, and where in it the weights are."""
 
     file: str = "model.safetensors"
@@ -95,73 +87,48 @@ class Original:
     container: str = ""
     sha256: str = ""
 
+    def __post_init__(self) -> None:
+        if self.format not in FORMATS:
+            raise ValueError(f"is of the unknown format {self.format!r}")
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """All of retrofit_config.json."""
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class RetrofitConfig(Record):
+    """All of retrofit_config.json; `weights` by their names in the checkpoint."""
+
+    schema: int = SCHEMA
+    memaudit: str = __version__
     reparam: str
-    entries: tuple[RawEntry, ...]
-    refused: tuple[RefusedLayer, ...] = ()
     source: str = ""
     adapter: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
-    original: Original = Original()
+    original: Original = field(default_factory=Original)
+    weights: dict[str, RawEntry]
+    refused: tuple[RefusedLayer, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, the schema first."""
-        from memaudit import __version__
-
-        return {
-            "schema": SCHEMA,
-            "memaudit": __version__,
-            "reparam": self.reparam,
-            "source": self.source,
-            "adapter": self.adapter,
-            "options": self.options,
-            "original": asdict(self.original),
-            "weights": {entry.key: entry.to_dict() for entry in self.entries},
-            "refused": [asdict(one) for one in self.refused],
-        }
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Record:
-        """The record that JSON of unknown origin describes, or a refusal."""
-        if data.get("schema") != SCHEMA or type(data.get("schema")) is not int:
-            raise SourceError(
-                "E_UNSUPPORTED",
-                f"the retrofit has schema {clean(data.get('schema'), limit=60)}, this memaudit "
-                f"reads schema {SCHEMA}",
-                hint="write the folder again with this version",
-                stage="open",
-            )
-        weights = _typed(dict, data, "weights")
-        if not weights:
-            raise bad_record("names no weights")
-        first = _typed(dict, data, "original")
-        original = Original(**{f.name: _typed(str, first, f.name) for f in fields(Original)})
-        if original.format not in FORMATS:
-            raise bad_record(f"has an unknown format {clean(original.format, limit=60)!r}")
+    def __post_init__(self) -> None:
+        if not self.weights:
+            raise ValueError("names no weights")
         # What a source may do is for the user alone to say.
-        options = _typed(dict, data, "options")
-        odd = [name for name in options if name in NEVER_RECORDED]
-        if odd:
-            raise bad_record(f"sets the option {clean(odd[0], limit=60)!r}, which is the user's")
-        refused = _typed(list, data, "refused")
-        if not all(isinstance(one, dict) for one in refused):
-            raise bad_record("has a refused layer that is none")
-        return cls(
-            reparam=_typed(str, data, "reparam"),
-            entries=tuple(RawEntry.from_dict(key, value) for key, value in weights.items()),
-            refused=tuple(
-                RefusedLayer(**{f.name: _typed(str, one, f.name) for f in fields(RefusedLayer)})
-                for one in refused
-            ),
-            source=_typed(str, data, "source"),
-            adapter=None if data.get("adapter") is None else _typed(str, data, "adapter"),
-            options=options,
-            original=original,
+        for name in self.options:
+            if name in NEVER_RECORDED:
+                raise ValueError(f"sets the option {name!r}, which is the user's")
+
+
+def read_config(data: dict[str, Any]) -> RetrofitConfig:
+    """What JSON of unknown origin describes, or a refusal."""
+    if data.get("schema") != SCHEMA or type(data.get("schema")) is not int:
+        raise SourceError(
+            "E_UNSUPPORTED",
+            f"the retrofit has schema {clean(data.get('schema'), limit=60)}, this memaudit "
+            f"reads schema {SCHEMA}",
+            hint="write the folder again with this version",
+            stage="open",
         )
+    try:
+        return RetrofitConfig.from_dict(data)
+    except WRONG as error:
+        raise bad_record(f"does not fit: {clean(error)}") from None
 
 
 def read_record(folder: Path) -> dict[str, Any]:
@@ -198,30 +165,27 @@ def write_retrofit_files(folder: Path, record: dict[str, Any], raw: Mapping[str,
     write_json(record, folder / RECORD_NAME)
 
 
-def form_to_dict(form: AbstractReparam) -> dict[str, Any]:
-    """A form as plain values: its name, its time and its constants; infinity is a word."""
+def form_config(form: AbstractReparam) -> FormConfig:
+    """A form as plain values."""
     given = {f.name: getattr(form, f.name) for f in fields(form) if f.name != "time"}
-    constants = {n: _json_number(v) for n, v in given.items() if isinstance(v, bool | int | float)}
-    data: dict[str, Any] = {"name": form.name, "time": form.time, "constants": constants}
+    constants = {n: plain(v) for n, v in given.items() if isinstance(v, bool | int | float)}
     inner = given.get("inner")
-    if isinstance(inner, AbstractReparam):
-        data["inner"] = form_to_dict(inner)
-    return data
+    within = form_config(inner) if isinstance(inner, AbstractReparam) else None
+    return FormConfig(form.name, form.time, constants, within)
 
 
-def form_from_dict(data: Any) -> AbstractReparam:
+def make_form(config: FormConfig) -> AbstractReparam:
     """The form that plain values describe, by the registry and nothing else."""
-    if not isinstance(data, dict) or not set(data) <= FORM_KEYS:
-        raise bad_record("has a form that is none")
-    name, time, constants = data.get("name"), data.get("time"), data.get("constants", {})
-    if not isinstance(name, str) or time not in TIMES or not isinstance(constants, dict):
-        raise bad_record("has a form that is none")
-    constants = {key: _number(value) for key, value in constants.items()}
-    if name == Stepped.name and "inner" in data:
-        inner = form_from_dict(data["inner"])
+    name, time = config.name, config.time
+    if name == Stepped.name and config.inner is not None:
+        inner = make_form(config.inner)
         if inner.time != "continuous" or isinstance(inner, Stepped):
             raise bad_record("steps a form that has no continuous time")
         return Stepped(inner=inner)
+    words = {INFINITE: math.inf, f"-{INFINITE}": -math.inf}
+    constants = {
+        n: words.get(v, v) if isinstance(v, str) else v for n, v in config.constants.items()
+    }
     if name not in registry.available("reparams"):
         raise SourceError(
             "E_UNSUPPORTED",
@@ -249,26 +213,6 @@ def bad_record(fact: str) -> SourceError:
     )
 
 
-def _json_number(value: float) -> float | str:
-    """JSON has no infinity."""
-    return value if math.isfinite(value) else str(float(value))
-
-
-def _number(data: Any) -> float:
-    if isinstance(data, int | float):
-        return data
-    if data in ("inf", "-inf"):
-        return float(data)
-    raise bad_record(f"has {clean(data, limit=60)!r} in the place of a number")
-
-
-def _typed(kind: type, data: dict[str, Any], name: str) -> Any:
-    value = data.get(name)
-    if not isinstance(value, kind):
-        raise bad_record(f"has no {name!r}, or one that is no {kind.__name__}")
-    return value
-
-
 def raw_tensors(owner: nn.Module, name: str, key: str) -> dict[str, Tensor]:
     """`KEY.raw0`, … are the raw weights as they are, the others what they began with."""
     weight = weight_of(owner, name)
@@ -277,36 +221,32 @@ def raw_tensors(owner: nn.Module, name: str, key: str) -> dict[str, Tensor]:
     return {name: value.detach().cpu().clone() for name, value in found.items()}
 
 
-def raw_entry(
-    owner: nn.Module, name: str, key: str, *, weight: str, layer: str, cell: str
-) -> RawEntry:
+def raw_entry(owner: nn.Module, name: str, *, weight: str, layer: str, cell: str) -> RawEntry:
     """The entry of a retrofitted weight."""
     inner = weight_of(owner, name)
-    return RawEntry(
-        key, weight=weight, layer=layer, cell=cell, limits=inner.limits, **_described(inner)
-    )
+    return RawEntry(weight=weight, layer=layer, cell=cell, limits=inner.limits, **_described(inner))
 
 
 def load_raw_tensors(
-    owner: nn.Module, name: str, entry: RawEntry, tensors: Mapping[str, Tensor]
+    owner: nn.Module, name: str, key: str, entry: RawEntry, tensors: Mapping[str, Tensor]
 ) -> None:
-    """Put the raw weights of a file, to the last bit, into a weight of the same form."""
+    """Put the raw weights under a key of a file, to the last bit, into a weight of that form."""
     weight = weight_of(owner, name)
     for what, here in _described(weight).items():
         there = getattr(entry, what)
         if there != here:
             raise SourceError(
                 "E_WEIGHTS",
-                f"the raw weights of {clean(entry.key)} have another {what} than the model: "
+                f"the raw weights of {clean(key)} have another {what} than the model: "
                 f"{clean(there, limit=150)}, not {clean(here, limit=150)}",
                 hint="retrofit the model with the same form, or open the folder with memaudit.load",
                 stage="open",
             )
     raws = _raws(owner, name, weight)
-    given = [_like(tensors, entry.key, f"raw{k}", raw) for k, raw in enumerate(raws)]
-    kept = {n: _like(tensors, entry.key, n, value) for n, value in weight.named_buffers()}
+    given = [_like(tensors, key, f"raw{k}", raw) for k, raw in enumerate(raws)]
+    kept = {n: _like(tensors, key, n, value) for n, value in weight.named_buffers()}
     if not _fits(weight, given, kept):
-        raise _damaged(entry.key, "the shapes are not those of the weight")
+        raise _damaged(key, "the shapes are not those of the weight")
     with torch.no_grad():
         for raw, value in zip(raws, given, strict=True):
             # An optimizer may hold the parameter: it stays the same object.
@@ -321,8 +261,8 @@ def _described(weight: Any) -> dict[str, Any]:
     dense = isinstance(weight, DenseWeight)
     return {
         "kind": "dense" if dense else "diagonal",
-        "form": form_to_dict(weight.form),
-        "law": None if dense else form_to_dict(weight.law),
+        "form": form_config(weight.form),
+        "law": None if dense else form_config(weight.law),
         "part": "all" if dense else weight.part,
     }
 
@@ -383,19 +323,19 @@ def _damaged(key: str, fact: str) -> SourceError:
 def raw_state(model: nn.Module) -> dict[str, Any]:
     """The raw weights of a model under the plain keys of its state dict, and their record."""
     tensors: dict[str, Tensor] = {}
-    entries: list[RawEntry] = []
+    entries: dict[str, RawEntry] = {}
     for key, (owner, name) in retrofitted_weights(model).items():
         tensors |= raw_tensors(owner, name, key)
         cell = type(owner).__name__.removeprefix("Parametrized")
         layer = key.rpartition(".")[0] or cell
-        entries.append(raw_entry(owner, name, key, weight=key, layer=layer, cell=cell))
+        entries[key] = raw_entry(owner, name, weight=key, layer=layer, cell=cell)
     if not entries:
         raise ArgumentError(
             "nothing in the model is retrofitted", hint="memaudit.retrofit(model) comes first"
         )
-    form = entries[0].form
-    record = Record(reparam=form.get("inner", form)["name"], entries=tuple(entries))
-    return {"record": record.to_dict(), "raw": tensors}
+    form = next(iter(entries.values())).form
+    config = RetrofitConfig(reparam=(form.inner or form).name, weights=entries)
+    return {"record": config.to_dict(), "raw": tensors}
 
 
 def load_raw_state(model: nn.Module, state: dict[str, Any]) -> None:
@@ -405,7 +345,7 @@ def load_raw_state(model: nn.Module, state: dict[str, Any]) -> None:
     training them.
     """
     here = retrofitted_weights(model)
-    there = {entry.key: entry for entry in Record.from_dict(state["record"]).entries}
+    there = read_config(state["record"]).weights
     alone = sorted(set(here) ^ set(there))
     if alone:
         places = ("the model", "the checkpoint")
@@ -417,7 +357,7 @@ def load_raw_state(model: nn.Module, state: dict[str, Any]) -> None:
             stage="open",
         )
     for key, (owner, name) in here.items():
-        load_raw_tensors(owner, name, there[key], state["raw"])
+        load_raw_tensors(owner, name, key, there[key], state["raw"])
 
 
 def write_raw(model: nn.Module, folder: str | Path) -> None:

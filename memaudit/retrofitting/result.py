@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from memaudit.errors import clean
+from memaudit.records import Record, Unbounded
 from memaudit.sections import Column, Document, Section, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@dataclass(frozen=True, slots=True)
-class RetrofittedLayer:
+@dataclass(frozen=True, slots=True, eq=False)
+class RetrofittedLayer(Record):
     """One recurrent weight in its new form.
 
     `old` and `new` are the forms before and after, `constants` those of the new one. `difference`
@@ -33,20 +34,20 @@ class RetrofittedLayer:
     new: str
     time: str
     modes: int
-    constants: dict[str, float] = field(default_factory=dict)
+    constants: dict[str, Unbounded] = field(default_factory=dict)
     difference: float | None = None
     rounding: float = 0.0
-    radius_before: float | None = None
-    radius_after: float | None = None
+    radius_before: Unbounded | None = None
+    radius_after: Unbounded | None = None
     radius_criterion: str = ""
     moved: int = 0
     farthest: float = 0.0
-    condition: float = 1.0
+    condition: Unbounded = 1.0
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedLayer:
+@dataclass(frozen=True, slots=True, eq=False)
+class RefusedLayer(Record):
     """A recurrent layer that stays as it is, with the reason."""
 
     layer: str
@@ -54,8 +55,8 @@ class RefusedLayer:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Retrofit:
+@dataclass(frozen=True, slots=True, eq=False)
+class Retrofit(Record):
     """The form that was asked for, and what became of every recurrent layer.
 
     `difference` is the largest change of the answers of the whole model, over their largest size;
@@ -67,10 +68,6 @@ class Retrofit:
     refused: tuple[RefusedLayer, ...] = ()
     difference: float | None = None
     notes: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for a JSON file; infinity is the word "inf"."""
-        return _worded(asdict(self))
 
     def document(self) -> Document:
         """The layers with their forms, differences and radii, and what moved or was refused."""
@@ -133,11 +130,3 @@ class Retrofit:
             f"  {clean(one.layer)} refused: {clean(one.reason, limit=1200)}" for one in self.refused
         ]
         return "\n".join(lines)
-
-
-def _worded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _worded(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_worded(item) for item in value]
-    return "inf" if value == float("inf") else value

@@ -10,12 +10,12 @@ import torch
 
 from memaudit.errors import ArgumentError
 from memaudit.loading import guard_torchvision
-from memaudit.retrofitting.record import load_raw_state, raw_state, read_raw, write_raw
-from memaudit.retrofitting.training import (
+from memaudit.retrofitting.monitoring import (
     MonitoringCallback,
     undecayed_recurrent,
     warn_of_missing_raw_weights,
 )
+from memaudit.retrofitting.record import load_raw_state, raw_state, read_raw, write_raw
 from memaudit.retrofitting.weights import retrofitted_weights
 
 guard_torchvision()  # before transformers, which imports torchvision

@@ -23,7 +23,7 @@ _LOG = logging.getLogger("memaudit")
 FORWARDED = (
     *("identity", "input_size", "pooled", "device", "dtype", "longest", "advertised"),
     *("vocabulary", "unknown", "tokens_of", "framed", "word_of", "natural_inputs", "weights"),
-    *("layers", "spectra", "linear_parts", "dynamics", "perturbable"),
+    *("layers", "spectra", "linear_parts", "dynamics", "perturbable", "parts", "live_modules"),
 )
 
 

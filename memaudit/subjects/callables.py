@@ -344,7 +344,7 @@ def discover(module: nn.Module, *, dtype: torch.dtype | None) -> AbstractSubject
     Two lengths must be answered in shape, and a row must not depend on its neighbour: a module
     that takes time first would pass by shape alone.
     """
-    for width in _width_candidates(module):
+    for width in width_candidates(module):
         for pooled in (False, True):
             subject = wrap(module, input_size=width, pooled=pooled, dtype=dtype)
             if _plausible(subject, width):
@@ -368,7 +368,7 @@ def _plausible(subject: AbstractSubject, width: int) -> bool:
     return True
 
 
-def _width_candidates(module: nn.Module) -> list[int]:
+def width_candidates(module: nn.Module) -> list[int]:
     """Widths worth a trial: named attributes first, then the sizes of the parameters, then 1."""
     named = [getattr(m, name, None) for m in module.modules() for name in WIDTH_NAMES]
     sizes = [size for p in module.parameters() for size in reversed(p.shape)]

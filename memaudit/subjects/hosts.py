@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from memaudit.errors import ArgumentError, SourceError, clean, listed
 from memaudit.interfaces import AbstractSubject
@@ -12,13 +11,11 @@ from memaudit.interfaces import AbstractSubject
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from torch import Tensor, nn
+    from torch import Generator, Tensor, nn
 
-    from memaudit.interfaces import AbstractPerturbable
+    from memaudit.interfaces import AbstractDynamics, AbstractLinearPart, AbstractPerturbable
+    from memaudit.modes import LayerSpectrum as Spectrum
     from memaudit.report import Identity
-
-Part = TypeVar("Part", bound=AbstractSubject)
-
 
 #: What an adapter says of its option `layers`.
 LAYERS = (
@@ -90,41 +87,71 @@ def require_all(layers: tuple[str, ...] | None) -> None:
         )
 
 
-class AbstractHost(AbstractSubject, Generic[Part]):
-    """A host of parts; with exactly one it answers as that part does, with several not at all."""
+class Host(AbstractSubject):
+    """A host of parts; with exactly one it answers as that part does, with several not at all.
 
-    #: What its parts are, in the plural, for sentences.
-    called: ClassVar[str]
+    `modules` are the live modules of the model, those of the parts where nothing else is given.
+    `reason` says why several parts have no answer in common.
+    """
 
-    def __init__(self, parts: Mapping[str, Part], identity: Identity) -> None:
+    def __init__(
+        self,
+        parts: Mapping[str, AbstractSubject],
+        identity: Identity,
+        *,
+        modules: Mapping[str, nn.Module] | None = None,
+        reason: str = "",
+    ) -> None:
         first = next(iter(parts.values()))
         self._parts = dict(parts)
         self._only = first if len(parts) == 1 else None
+        self._modules = modules
+        self._reason = reason or (
+            f"how the recurrent layers {listed(parts)} are joined is not known, "
+            "so the model cannot be run as a whole"
+        )
         self.identity = identity
         self.input_size = None if self._only is None else first.input_size
         self.pooled = first.pooled
         self.device = first.device
         self.dtype = first.dtype
 
-    @abstractmethod
-    def live_modules(self) -> Mapping[str, nn.Module]:
-        """The modules behind the parts."""
-
-    def why_unjoined(self) -> str:
-        """Why several parts have no answer in common."""
-        return (
-            f"how the {self.called} {listed(self._parts)} are joined is not known, "
-            "so the model cannot be run as a whole"
-        )
-
-    def parts(self) -> Mapping[str, Part]:
+    def parts(self) -> Mapping[str, AbstractSubject]:
         """The parts by name."""
         return dict(self._parts)
+
+    def live_modules(self) -> Mapping[str, nn.Module]:
+        """Those of the model, or the module of every part under its name."""
+        if self._modules is not None:
+            return self._modules
+        parts = self._parts.items()
+        return {name: module for name, part in parts for module in part.live_modules().values()}
 
     def weights(self) -> Mapping[str, Tensor]:
         """The weights of every part, under its name."""
         parts = self._parts.items()
         return {f"{name}.{key}": t for name, part in parts for key, t in part.weights().items()}
+
+    def spectra(self, inputs: Tensor | None = None) -> tuple[Spectrum, ...]:
+        """The spectra of all parts at rest; only a single part can be fed inputs."""
+        if inputs is not None and self._only is None:
+            raise ArgumentError(
+                f"{len(self._parts)} layers have no input in common",
+                hint="feed them one by one: subject.parts()[name].spectra(inputs)",
+            )
+        return tuple(item for part in self._parts.values() for item in part.spectra(inputs))
+
+    def linear_parts(self) -> Mapping[str, AbstractLinearPart]:
+        """Those of all parts."""
+        return {k: v for part in self._parts.values() for k, v in part.linear_parts().items()}
+
+    def dynamics(self) -> Mapping[str, AbstractDynamics]:
+        """Those of all parts."""
+        return {k: v for part in self._parts.values() for k, v in part.dynamics().items()}
+
+    def natural_inputs(self, count: int, generator: Generator) -> Tensor | None:
+        """Those of the only part."""
+        return None if self._only is None else self._only.natural_inputs(count, generator)
 
     def perturbable(self) -> AbstractPerturbable | None:
         """That of the only part; several have no answer in common."""
@@ -135,7 +162,7 @@ class AbstractHost(AbstractSubject, Generic[Part]):
         if self._only is None:
             raise SourceError(
                 "E_UNSUPPORTED",
-                self.why_unjoined(),
+                self._reason,
                 hint="audit them one by one: subject.parts()",
                 source=self.identity.source,
                 stage="respond",

@@ -14,7 +14,14 @@ from memaudit.errors import ArgumentError, MemauditError, SourceError, clean, li
 from memaudit.interfaces import AbstractAdapter, AbstractSubject, Claim, Request
 from memaudit.loading.filling import digest_tensors, require_finite
 from memaudit.report import Identity
-from memaudit.subjects.hosts import LAYERS, choose_parts, natural_order, read_layers, require_all
+from memaudit.subjects.hosts import (
+    LAYERS,
+    Host,
+    choose_parts,
+    natural_order,
+    read_layers,
+    require_all,
+)
 from memaudit_rnn.network import (
     RecurrentNetwork,
     build_linear,
@@ -42,7 +49,7 @@ from memaudit_rnn.recognition import (
     read_stacks,
 )
 from memaudit_rnn.stored_decays import stored_decays
-from memaudit_rnn.subject import RnnHost, RnnSubject
+from memaudit_rnn.subject import RnnSubject
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -229,7 +236,7 @@ class _File:
         )
         return RnnSubject(self._network(stack, run, reading.pool), identity)
 
-    def host(self, stacks: Sequence[Stack], *notes: str) -> RnnHost:
+    def host(self, stacks: Sequence[Stack], *notes: str) -> Host:
         """A model whose recurrent layers are run one by one."""
         used = [key for stack in stacks for key in stack.keys.keys.values()]
         identity = self._identity(stacks, used, notes)
@@ -247,7 +254,7 @@ class _File:
             network = self._network(stack, Placement(), self.settings.pool or "none")
             parts[stack.name] = RnnSubject(network, own)
         inside = listed((f"{clean(x.name)} ({x.title})" for x in stacks), joint="; ")
-        return RnnHost(parts, replace(identity, description=f"host of {inside}"))
+        return _host(parts, replace(identity, description=f"host of {inside}"))
 
     def _network(self, stack: Stack, around: Placement, pool: str) -> RecurrentNetwork:
         tensors, where = self.checkpoint.tensors, (self.device, self.dtype)
@@ -301,6 +308,14 @@ class _File:
             assumed=self._assumed(*stacks),
             notes=(*self.checkpoint.notes, *notes, *unused, *self.settings.notes()),
         )
+
+
+def _host(parts: Mapping[str, RnnSubject], identity: Identity) -> Host:
+    """A host of recurrent layers, which are called by their part, and by their place in it."""
+    for name, part in parts.items():
+        inner = (layer.removeprefix(name) for layer in part.network.layers)
+        part.network.layers = tuple(layer.removeprefix(".") for layer in inner)
+    return Host(parts, identity)
 
 
 def unused_notes(
@@ -396,7 +411,7 @@ def open_module(
             *(note for part in parts.values() for note in part.identity.notes),
         ),
     )
-    return RnnHost(parts, identity)
+    return _host(parts, identity)
 
 
 def _open_layer(

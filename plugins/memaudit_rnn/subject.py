@@ -1,4 +1,4 @@
-"""A recurrent model as a subject: its answers, its state as a map, and hosts of several."""
+"""A recurrent model as a subject: its answers, and its state as a map."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from memaudit.interfaces import AbstractDynamics, AbstractSubject, StateBlock
 from memaudit.numerics.inputs import checked_inputs
-from memaudit.subjects.hosts import AbstractHost
 from memaudit_rnn.copies import copies_of
 from memaudit_rnn.network import (
     MODES,
@@ -168,29 +167,3 @@ def _blocks(
             blocks[f"{name}{way}"] = StateBlock(start, stop, cell, form)
             start = stop
     return blocks
-
-
-class RnnHost(AbstractHost[RnnSubject]):
-    """A host of recurrent layers."""
-
-    called = "recurrent layers"
-
-    def __init__(self, parts: Mapping[str, RnnSubject], identity: Identity) -> None:
-        super().__init__(parts, identity)
-        for name, part in parts.items():
-            # Of a host the layers are called by their part, and by their place in it.
-            inner = (layer.removeprefix(name) for layer in part.network.layers)
-            part.network.layers = tuple(layer.removeprefix(".") for layer in inner)
-
-    def live_modules(self) -> Mapping[str, nn.Module]:
-        """The network of every part, under the name of the part; its layers are inside of that."""
-        return {name: part.network for name, part in self._parts.items()}
-
-    def dynamics(self) -> Mapping[str, RnnDynamics]:
-        """The stack of every part, under the name of the part."""
-        parts = self._parts.items()
-        return {name: stack for name, part in parts for stack in part.dynamics().values()}
-
-    def natural_inputs(self, count: int, generator: torch.Generator) -> Tensor | None:
-        """Those of the only part."""
-        return None if self._only is None else self._only.natural_inputs(count, generator)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from memaudit.errors import ArgumentError, SourceError, clean, listed
+from memaudit.errors import SourceError, clean, listed
 from memaudit.interfaces import (
     AbstractPerturbable,
     AbstractSubject,
@@ -28,7 +28,7 @@ from memaudit.numerics.inputs import checked_inputs
 from memaudit.reparams import Exp
 from memaudit.report import Identity, Recurrence
 from memaudit.subjects.copies import Copies, ModeSource
-from memaudit.subjects.hosts import AbstractHost, choose_parts, natural_order
+from memaudit.subjects.hosts import Host, choose_parts, natural_order
 from memaudit_ssm.core import retrofit_form
 from memaudit_ssm.mixers import (
     EPSILON,
@@ -575,29 +575,10 @@ def _numbers(tensor: Tensor) -> np.ndarray:
     return tensor.detach().cpu().double().numpy()
 
 
-class ScanHost(AbstractHost[ScanSubject]):
-    """A host of selective scans."""
-
-    called = "selective scans"
-
-    def live_modules(self) -> Mapping[str, nn.Module]:
-        """The scan of every part."""
-        return {name: part.network for name, part in self._parts.items()}
-
-    def spectra(self, inputs: Tensor | None = None) -> tuple[Spectrum, ...]:
-        """The spectra of all parts at rest; only a single part can be fed inputs."""
-        if inputs is not None and self._only is None:
-            raise ArgumentError(
-                f"{len(self._parts)} scans have no input in common",
-                hint="feed them one by one: subject.parts()[name].spectra(inputs)",
-            )
-        return tuple(item for part in self._parts.values() for item in part.spectra(inputs))
-
-
 FAMILY = "selective-scan"
 
 
-def open_scans(opening: Opening) -> ScanHost:
+def open_scans(opening: Opening) -> Host:
     """The host of every mixer or scan that the settings choose."""
     tensors = opening.tensors
     found = find_scans(tensors)
@@ -644,7 +625,7 @@ def open_scans(opening: Opening) -> ScanHost:
         )
         network = build(scan, device=opening.device, dtype=opening.dtype)
         parts[scan.name] = ScanSubject(scan.name, network, own)
-    return ScanHost(parts, identity)
+    return Host(parts, identity)
 
 
 def _description(scans: Sequence[Scan]) -> str:

@@ -31,7 +31,7 @@ from memaudit.numerics.inputs import checked_inputs
 from memaudit.numerics.linear import System
 from memaudit.report import Identity, Recurrence
 from memaudit.subjects.copies import Copies, ModeSource
-from memaudit.subjects.hosts import AbstractHost, choose_parts, require_all
+from memaudit.subjects.hosts import Host, choose_parts, require_all
 from memaudit_ssm.core import Core, cast, class_name, retrofit_form
 from memaudit_ssm.curse import CurseFamily
 from memaudit_ssm.family import AbstractFamily, Group, SequenceNet, Tensors, Whole
@@ -276,21 +276,6 @@ class LayerSubject(RecurrentSubject):
         self.core = core
 
 
-class LayerHost(AbstractHost[LayerSubject]):
-    """Recurrent layers whose surroundings are not known: each is audited by itself."""
-
-    called = "layers"
-
-    def live_modules(self) -> Mapping[str, nn.Module]:
-        return {name: part.core for name, part in self._parts.items()}
-
-    def spectra(self, inputs: Tensor | None = None) -> tuple[Spectrum, ...]:
-        return tuple(item for part in self._parts.values() for item in part.spectra(inputs))
-
-    def linear_parts(self) -> Mapping[str, AbstractLinearPart]:
-        return {k: v for part in self._parts.values() for k, v in part.linear_parts().items()}
-
-
 class NetSubject(RecurrentSubject):
     """A whole model that was rebuilt from its checkpoint; `net` has the names of the original."""
 
@@ -446,7 +431,7 @@ def _require_known(found: Recognised) -> None:
     )
 
 
-def open_family(opening: Opening, found: Recognised) -> NetSubject | LayerHost:
+def open_family(opening: Opening, found: Recognised) -> NetSubject | Host:
     """The model as a whole, or its layers one by one, with the reason in a note."""
     if opening.dtype not in (torch.float32, torch.float64):
         # Complex modes exist in single and double precision only.
@@ -488,9 +473,7 @@ def _open_whole(
     return NetSubject(net, identity, device=opening.device, dtype=opening.dtype)
 
 
-def _open_layers(
-    opening: Opening, found: Recognised, tried: Hyperparameters, *, why: str
-) -> LayerHost:
+def _open_layers(opening: Opening, found: Recognised, tried: Hyperparameters, *, why: str) -> Host:
     family = found.family.name
     hyper = Hyperparameters(opening.options, opening.config)
     names = module_names(group.prefix for group in found.groups)
@@ -533,7 +516,7 @@ def _open_layers(
             recurrences=recurrences({name: core}),
         )
         layers[name] = LayerSubject(name, core, own, device=opening.device, dtype=opening.dtype)
-    return LayerHost(layers, identity)
+    return Host(layers, identity)
 
 
 def _fill(module: nn.Module, tensors: Tensors, cores: Iterable[Core], opening: Opening) -> None:

@@ -12,7 +12,7 @@ from memaudit.interfaces import AbstractPerturbable, AbstractSubject, plain_name
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.report import Recurrence
 from memaudit.subjects.copies import Copies, roles_of
-from memaudit.subjects.hosts import AbstractHost, choose_parts, read_layers
+from memaudit.subjects.hosts import Host, choose_parts, read_layers
 from memaudit_rnn.subject import RnnDynamics
 from memaudit_timm.patches import noise_image
 
@@ -72,32 +72,12 @@ class LayerSubject(AbstractSubject):
         return layer(given.transpose(0, 1))[0].transpose(0, 1)
 
 
-class TimmHost(AbstractHost[LayerSubject]):
-    """A host of recurrent layers."""
-
-    called = "recurrent layers"
-
-    def __init__(
-        self, parts: Mapping[str, LayerSubject], identity: Identity, model: nn.Module
-    ) -> None:
-        super().__init__(parts, identity)
-        self.model = model
-
-    def live_modules(self) -> Mapping[str, nn.Module]:
-        """The whole model, with the layers that are not audited."""
-        return {"": self.model}
-
-    def why_unjoined(self) -> str:
-        """How they are joined is known, but it is no sequence."""
-        return "the model scans rows and columns of an image, which is no single sequence"
-
-
 def recurrent_layers(model: nn.Module) -> dict[str, nn.RNNBase]:
     """The recurrent layers by their path in the model."""
     return {name: part for name, part in model.named_modules() if isinstance(part, nn.RNNBase)}
 
 
-def make_host(model: nn.Module, whole: Identity, requested: str | None) -> TimmHost:
+def make_host(model: nn.Module, whole: Identity, requested: str | None) -> Host:
     """The host of the requested layers; `whole` is the identity of the model without them."""
     layers = recurrent_layers(model)
     chosen = choose_layers(layers, requested or ENDS)
@@ -137,7 +117,13 @@ def make_host(model: nn.Module, whole: Identity, requested: str | None) -> TimmH
         assumed=assumed,
         notes=(*whole.notes, *notes),
     )
-    return TimmHost(parts, identity, model)
+    # How they are joined is known, but it is no sequence; the whole model has layers left out, too.
+    return Host(
+        parts,
+        identity,
+        modules={"": model},
+        reason="the model scans rows and columns of an image, which is no single sequence",
+    )
 
 
 def choose_layers(names: Iterable[str], requested: str) -> list[str]:

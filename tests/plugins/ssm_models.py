@@ -13,8 +13,8 @@ from torch import Tensor
 
 from memaudit.interfaces import Request
 from memaudit.loading import parse_source
+from memaudit.subjects.hosts import Host
 from memaudit_ssm import SsmAdapter
-from memaudit_ssm.scans import ScanHost
 
 State = dict[str, Tensor]
 
@@ -73,14 +73,14 @@ def written(state: State, folder: Path) -> Path:
 
 def opened(
     source: Any, folder: Path | None = None, *, dtype: torch.dtype | None = None, **options: Any
-) -> ScanHost:
+) -> Host:
     """The host behind a path, a module, or a state dict that is written into the folder."""
     if isinstance(source, dict):
         assert folder is not None
         source = written(source, folder)
     request = Request(torch.device("cpu"), dtype, None, options)
     host = SsmAdapter().load(parse_source(source), request)
-    assert isinstance(host, ScanHost)
+    assert isinstance(host, Host)
     return host
 
 

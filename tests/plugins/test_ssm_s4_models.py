@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from memaudit_ssm.subject import LayerHost, NetSubject
+from memaudit.subjects.hosts import Host
+from memaudit_ssm.subject import NetSubject
 from tests.plugins import s4_models
 from tests.plugins.s4_models import H, N, State, draw, kernel_state, opened, saved
 from tests.plugins.test_ssm_s4 import version_2
@@ -328,7 +329,7 @@ def test_what_is_not_known_around_the_layers_leaves_them_alone(
 ) -> None:
     config = trainer_config(**model) | rest
     subject = opened(trainer_saved(tmp_path, trainer_state(), config))
-    assert isinstance(subject, LayerHost)
+    assert isinstance(subject, Host)
     assert len(subject.parts()) == LAYERS
     assert any("one by one" in note for note in subject.identity.notes)
 
@@ -338,5 +339,5 @@ def test_a_second_direction_of_blocks_leaves_the_layers_alone(tmp_path: Path) ->
     state |= kernel_state("model.layers.0.reverse_layer.layer.")
     state["model.layers.0.bidirectional_linear.weight"] = draw(H, 2 * H)
     subject = opened(trainer_saved(tmp_path, state, trainer_config(bidirectional=True)))
-    assert isinstance(subject, LayerHost)
+    assert isinstance(subject, Host)
     assert len(subject.parts()) == LAYERS + 1

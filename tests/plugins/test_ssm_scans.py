@@ -357,7 +357,7 @@ def test_a_second_direction_by_letter_equals_that_mixer_alone(tmp_path: Path) ->
 def test_a_host_of_several_scans_does_not_answer_as_a_whole(tmp_path: Path) -> None:
     host = opened(picture_scan(), tmp_path)
     assert host.input_size is None
-    with pytest.raises(SourceError, match=r"how the selective scans mixer\.scan0") as caught:
+    with pytest.raises(SourceError, match=r"how the recurrent layers mixer\.scan0") as caught:
         host.respond(draw(1, 5, 3))
     assert caught.value.code == "E_UNSUPPORTED"
 

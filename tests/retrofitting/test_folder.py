@@ -126,10 +126,10 @@ HOSTILE = {
     "is not known here: the plugin": lambda said: first(said)["form"].update(name="os.system"),
     "a constant 'c'": lambda said: first(said)["form"]["constants"].update(c=1.0),
     "does not take": lambda said: first(said)["form"]["constants"].update(a=-1.0),
-    "in the place of a number": lambda said: first(said).update(limits=["now", 1]),
+    r"limits\.0 is str, not a number": lambda said: first(said).update(limits=["now", 1]),
     "names no weights": lambda said: said.update(weights={}),
     "unknown format": lambda said: said["original"].update(format="pickle"),
-    "'options'": lambda said: said.update(options=[]),
+    "options is list, not an object": lambda said: said.update(options=[]),
     "has an option 'shell'": lambda said: said.update(options={"shell": "true"}),
 }
 

@@ -13,7 +13,7 @@ from memaudit.errors import SourceError
 from memaudit.numerics.reparameterization import raw_domain
 from memaudit.numerics.signals import seeded
 from memaudit.reparams import Best
-from memaudit.retrofitting.record import Record
+from memaudit.retrofitting.record import read_config
 from tests.retrofitting.models import recurrent
 
 X = torch.randn(2, 5, 3, generator=seeded(7))
@@ -132,6 +132,6 @@ def test_a_folder_cannot_allow_itself_anything(name):
         }
     }
     with pytest.raises(SourceError, match="which is the user's"):
-        Record.from_dict(said)
+        read_config(said)
     said["options"] = {}
-    assert Record.from_dict(said).reparam == "exp"
+    assert read_config(said).reparam == "exp"

@@ -131,7 +131,7 @@ def test_the_form_that_it_has_already_is_told(mamba):
 
 def test_radii_are_measured_before_and_after():
     layer = _direct_ssm()
-    done = memaudit.retrofit(layer, "exp").layers[0]
+    done = memaudit.retrofit(layer, "exp", radius=True).layers[0]
     assert done.old == "direct"
     assert done.radius_before is not None
     assert done.radius_after is not None
@@ -222,13 +222,37 @@ def test_the_record_is_plain_values(mamba):
     assert "A_log: exp -> best" in str(done)
 
 
-def test_the_model_is_run_once_before_and_once_after_whatever_its_layers(monkeypatch):
-    subject = memaudit.load(nn.RNN(3, 4, num_layers=3))
-    runs = []
-    respond = type(subject).respond
-    monkeypatch.setattr(
-        type(subject), "respond", lambda self, inputs: runs.append(1) or respond(self, inputs)
-    )
-    done = memaudit.retrofit(subject, "exp", project=True, radius=False)
-    assert len(done.layers) == 3
-    assert len(runs) == 2
+class Net(nn.Module):
+    """A model of one's own, whose width nothing but a name inside of it tells."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.encoder = nn.Linear(3, 4)
+        self.rnns = nn.ModuleList(nn.RNN(4, 4, batch_first=True) for _ in range(layers))
+
+    def forward(self, x):
+        x = self.encoder(x)
+        for rnn in self.rnns:
+            x = rnn(x)[0]
+        return x
+
+
+MODELS = {
+    "a layer of torch": lambda layers: nn.RNN(3, 4, num_layers=layers),
+    "a subject": lambda layers: memaudit.load(nn.RNN(3, 4, num_layers=layers)),
+    "a model of one's own": Net,
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("layers", [1, 6])
+def test_the_model_is_run_once_before_and_once_after_whatever_its_layers(name, layers, monkeypatch):
+    model = MODELS[name](layers)
+    # Copies of a layer of torch, which a subject may have made, are run by the same forward.
+    kind = Net if name == "a model of one's own" else nn.RNN
+    runs, forward = [], kind.forward
+    monkeypatch.setattr(kind, "forward", lambda *given: runs.append(1) or forward(*given))
+    done = memaudit.retrofit(model, "exp", project=True)
+    assert (len(done.layers), len(runs)) == (layers, 2)
+    assert done.difference == 0.0
+    assert {layer.radius_before for layer in done.layers} == {None}

@@ -11,8 +11,9 @@ import torch
 
 import memaudit
 from memaudit.errors import MachineError
+from memaudit.interfaces import AbstractSubject
 from memaudit.memory import runner
-from memaudit.subjects.batches import BatchedSubject
+from memaudit.subjects.batches import FORWARDED, BatchedSubject
 
 ALLOCATORS = [
     MemoryError(),
@@ -64,6 +65,18 @@ def test_a_size_that_failed_is_not_tried_again() -> None:
     asked.clear()
     batched.respond(batch)
     assert asked == [8] * 8
+
+
+def test_whatever_a_subject_has_is_forwarded_or_done_by_the_wrapper() -> None:
+    """Defaults of the base class would hide what __getattr__ could have found."""
+    names = {*vars(AbstractSubject), *AbstractSubject.__annotations__}
+    public = {name for name in names if not name.startswith("_")}
+    assert public <= {*FORWARDED, *vars(BatchedSubject)}
+    module = torch.nn.RNN(2, 3)
+    subject = memaudit.load(torch.nn.ModuleDict({"a": module, "b": module}))
+    batched = BatchedSubject(subject)
+    assert batched.parts() == subject.parts()
+    assert batched.live_modules() == subject.live_modules()
 
 
 def test_longer_sequences_get_fewer_rows() -> None:

@@ -232,7 +232,7 @@ def test_a_plain_model_is_watched_too(tmp_path):
 
 
 def test_a_matrix_has_the_margin_of_its_largest_eigenvalue():
-    from memaudit.retrofitting.training import margin, recurrent_weights
+    from memaudit.retrofitting.monitoring import margin, recurrent_weights
 
     model = retrofitted(recurrent(), "exp")
     (weight,) = recurrent_weights(model)

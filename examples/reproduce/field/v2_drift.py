@@ -15,7 +15,7 @@ import memaudit
 from examples.reproduce.drawing import lines, panels
 from examples.reproduce.row import Effort, Number, Outcome, Row
 from examples.reproduce.students import DiagonalStudent, fit
-from memaudit.retrofitting.training import Monitor, MonitorOptions
+from memaudit.retrofitting.monitoring import Monitor, MonitorOptions
 
 UPDATES, EVERY = 300, 5
 #: The rates of a Mamba at the start are 1, 2, …; its steps are of about this size.
