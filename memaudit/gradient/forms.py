@@ -16,19 +16,19 @@ import torch
 from torch import Tensor
 
 from memaudit.errors import ArgumentError, clean
-from memaudit.gradient.decay import find_decay_weight
 from memaudit.gradient.result import Gradient, ReparamGradient
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.numerics.reparameterization import derivative, gradient_scale, has_flat_stretch
 from memaudit.numerics.signals import seeded
 from memaudit.reparams import forms
-from memaudit.stability.moves import perturbing_inputs
+from memaudit.subjects.decays import find_decay_weight
+from memaudit.subjects.moves import perturbing_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from memaudit.gradient.decay import DecayWeight
     from memaudit.interfaces import AbstractPerturbable, AbstractReparam, AbstractSubject, Setting
+    from memaudit.subjects.decays import DecayWeight
 
     Loss = Callable[[Tensor, Any], Tensor]
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from memaudit.devices import release_memory, shortage
 from memaudit.errors import ArgumentError
-from memaudit.interfaces import AbstractTokenQuery, AbstractTrialQuery, TrialReadings
-from memaudit.memory.curve import Status
+from memaudit.interfaces import AbstractTokenQuery, AbstractTrialQuery, Status, TrialReadings
 from memaudit.memory.queries import FEWEST_LAGS, LARGE_MODEL, frame_of, nothing
 
 if TYPE_CHECKING:

@@ -13,8 +13,16 @@ from memaudit.errors import clean
 from memaudit.records import Record, Unbounded
 from memaudit.report import Finding, Metric, Result
 from memaudit.rules import Rule, rule
-from memaudit.sections import Cell, Column, Figure, Points, Section, Table
-from memaudit.stability.result import AXES, MOST_FIGURES, figure_title
+from memaudit.sections import (
+    MOST_FIGURES,
+    Cell,
+    Column,
+    Figure,
+    Points,
+    Section,
+    Table,
+    perturbation_figure,
+)
 
 if TYPE_CHECKING:
     from memaudit.report import Report
@@ -318,9 +326,13 @@ class Precision(Result):
             if drawn:
                 betas, errors, names = zip(*drawn, strict=True)
                 points = Points("number formats", np.asarray(betas), np.asarray(errors), names)
-                title = figure_title(ball, self.norm, self.where)
-                x, y = AXES
-                yield Figure(title, x, y, (points,), caption="Points: number formats.")
+                yield perturbation_figure(
+                    ball,
+                    self.norm,
+                    self.where,
+                    series=(points,),
+                    caption="Points: number formats.",
+                )
 
 
 def _gravest(placed: list[tuple[str, Rounding]]) -> tuple[str, Rounding]:

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from memaudit import registry
 from memaudit.errors import ArgumentError, MemauditError, clean, nearest
-from memaudit.gradient.decay import find_decay_weight
 from memaudit.interfaces import DenseDecay, DiagonalDecay, NoDecay, Role
 from memaudit.numerics.signals import seeded
 from memaudit.subjects.copies import MODES, ROLES, Copies, layer_name, mode_sources, roles_of
+from memaudit.subjects.decays import find_decay_weight
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from memaudit.errors import ArgumentError, clean, nearest
-from memaudit.interfaces import NO_TOOLS, AbstractProbe, Tools
-from memaudit.stability.result import BALLS, NORMS
+from memaudit.interfaces import BALLS, NO_TOOLS, NORMS, AbstractProbe, Tools
 from memaudit.stability.result import Stability as Record
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ import torch
 
 from memaudit.errors import SourceError
 from memaudit.numerics.signals import seeded
-from memaudit.stability.moves import error_norm, error_norms, perturbing_inputs
 from memaudit.stability.result import BOUNDARY, SIZE, PerturbationCurve, Radius
 from memaudit.stability.search import Problem, ascent_errors, random_errors
 from memaudit.subjects.copies import APART
+from memaudit.subjects.moves import error_norm, error_norms, perturbing_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

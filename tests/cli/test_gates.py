@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from memaudit.memory.result import Status
+from memaudit.interfaces import Status
 from memaudit.recall.result import Decoding, Recall
 from memaudit.registry import BUILT_IN
 from memaudit.report import GateResult, Identity, Recurrence, Report

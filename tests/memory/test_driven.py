@@ -11,7 +11,8 @@ from torch import nn
 
 import memaudit
 from memaudit.errors import ArgumentError
-from memaudit.memory.curve import Curve, Status
+from memaudit.interfaces import Status
+from memaudit.memory.curve import Curve
 from memaudit.numerics.convolution import filtered
 from memaudit.testing.laws import LetterFilter
 

@@ -11,8 +11,8 @@ import torch
 
 from examples.exact_error import direct_error, driven
 from memaudit.interfaces import Role
-from memaudit.stability import moves, search
 from memaudit.stability.search import Problem, ascent_errors, random_errors
+from memaudit.subjects import moves, search
 from tests.stability.moving_systems import (
     BETAS,
     diagonal_problem,
