@@ -38,8 +38,8 @@ FAR_APART = 10
 #: What a query feeds that a model in use does not get.
 FED = {
     "heaviside": "a constant input holds the state",
-    "impulse": "silence leaves the state as it is",
-    "reversed": "silence leaves the state as it is",
+    "impulse": "zero input leaves the state as it is",
+    "reversed": "zero input leaves the state as it is",
 }
 #: Names of trials, such as repeated words, that are listed.
 MOST_TRIALS = 8

@@ -132,7 +132,7 @@ def modules_of(model: Any) -> dict[str, nn.Module]:
         if found:
             return found
         raise ArgumentError(
-            f"the subject {model.identity.source} does not tell its modules",
+            f"the subject {model.identity.source} does not give its modules",
             hint="retrofit the module itself",
         )
     raise ArgumentError(
@@ -178,11 +178,11 @@ def require_plain(modules: Iterable[nn.Module]) -> None:
                 f"{clean(path or type(module).__name__)} is retrofitted already",
                 hint="memaudit.fold(model) first",
             )
-        told = _quantised(module)
-        if told:
+        format_name = _quantised(module)
+        if format_name:
             raise SourceError(
                 "E_UNSUPPORTED",
-                f"the model is quantised ({clean(told)}): its weights cannot be trained in "
+                f"the model is quantised ({clean(format_name)}): its weights cannot be trained in "
                 "another form",
                 hint="retrofit the model before it is quantised, and quantise what was folded",
                 stage="retrofit",

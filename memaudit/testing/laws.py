@@ -749,13 +749,13 @@ def _check_far(reparam: AbstractReparam) -> None:
 
 def _check_steps(reparam: AbstractReparam, lam: torch.Tensor) -> None:
     """Gradient descent towards the boundary stays inside, whatever the size of a step."""
-    pull = torch.rand(lam.shape, generator=seeded(1), dtype=torch.float64)
+    upstream = torch.rand(lam.shape, generator=seeded(1), dtype=torch.float64)
     for rate, holds in ((RATE, decays), (WILD, stays)):
         w = reparam.inverse(lam).clone().requires_grad_()
         optimizer = torch.optim.SGD([w], lr=rate)
         for _ in range(TRAINING_STEPS):
             optimizer.zero_grad()
-            (-(pull * reparam.forward(w)).sum()).backward()
+            (-(upstream * reparam.forward(w)).sum()).backward()
             optimizer.step()
             inside = bool(holds(reparam, reparam.forward(w.detach())).all())
             must(inside, "a step of gradient descent makes a mode unstable")
