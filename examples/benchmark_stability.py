@@ -24,8 +24,8 @@ import memaudit
 from examples.exact_error import direct_error, driven
 from memaudit.interfaces import AbstractPerturbable, AbstractSubject
 from memaudit.numerics.signals import seeded
-from memaudit.stability.moves import draw, error_norm, error_norms
 from memaudit.stability.search import Problem, ascent_errors, random_errors
+from memaudit.subjects.moves import draw, error_norm, error_norms
 from memaudit_ssm import S4D
 
 NORM, BALL = "sobolev", "spectral"

@@ -105,7 +105,7 @@ class NumberGate:
             return "was not measured"
         if metric.unknown:
             return f"was not measured for {listed(metric.unknown, most=1, limit=80)}"
-        reason = f"is {metric.text()}, where nobody looked"
+        reason = f"is {metric.text()}, not measured far enough to tell"
         looked = report.settings.get(metric.within)
         if isinstance(looked, int) and looked < self.needed:
             reason += f"; measure with --{metric.within} {self.needed} or more"
@@ -174,7 +174,7 @@ class ChangeGate:
         if holds:
             shown = f"{low:+.4g} %" if low == high else "beyond what was looked at"
             return self._hit(f"{name} {shown} ({words})")
-        return self._hit(f"{name} ({words}), where nobody looked far enough to tell")
+        return self._hit(f"{name} ({words}), not measured far enough to tell")
 
     def _hit(self, reason: str) -> GateResult:
         return GateResult(self.word, hit=True, reason=reason)
@@ -400,11 +400,12 @@ def _not_requested(
 ) -> ArgumentError:
     """The error for a gate on what nobody measures; naming one replaces the default ones."""
     if missing in registry.available("queries"):
-        fact = f"the query {clean(missing)} is not asked for, so nothing tells {clean(wanted)}"
+        asked = f"the query {clean(missing)}"
         names, option = (*queries, missing), "--query"
     else:
-        fact = f"{clean(missing)} is not asked for, and without it there is no {clean(wanted)}"
+        asked = clean(missing)
         names, option = (*probes, missing), "--probe"
+    fact = f"{asked} is not asked for, and without it there is no {clean(wanted)}"
     words = " ".join(f"{option} {clean(name)}" for name in names)
     return ArgumentError(fact, hint=f"{option} replaces the default ones, so give {words}")
 

@@ -10,6 +10,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
@@ -20,9 +21,27 @@ if TYPE_CHECKING:
     from torch import nn
 
     from memaudit.loading.source import Source
-    from memaudit.memory.curve import Status
     from memaudit.modes import LayerSpectrum as Spectrum
     from memaudit.report import Identity, Report, Result
+
+
+class Status(StrEnum):
+    """Outcome of one measurement; the value is the sentence shown to the user."""
+
+    OK = "measured"
+    NOT_MEASURED = "not measured"
+    BELOW_FLOOR = "no memory rises above the numerical floor"
+    TOO_FEW_LAGS = "fewer than 20 lags rise above ten times the numerical floor, too few to tell"
+    HIDDEN = "noise hides the curve: two runs that should agree differ by as much"
+    CHAOTIC = "chaotic, or not deterministic: two runs that should agree drift apart, so no horizon"
+    DIVERGED = "the response is not finite; the curve ends where it overflows"
+    UNSETTLED = "the state had not settled before the input was switched off"
+    NO_TOKENS = "the model takes no token ids"
+    NO_TOKENIZER = "the model has no tokenizer that fits it, so no text can be fed"
+    UNKNOWN_TEXT = "the tokenizer does not know most of the text"
+    TOO_SHORT = "the model, or the text, takes too few steps for this query"
+    NO_STATE = "the model shows no state after every step that could be read"
+    INTERRUPTED = "interrupted; the curve rests on the probes that were finished"
 
 
 class AbstractSubject(ABC):
@@ -198,6 +217,14 @@ _BEHIND = re.compile(r"parametrizations\.([^.]+)\.original\d*")
 def plain_name(name: str) -> str:
     """The name that a weight has, or would have without its parametrization."""
     return _BEHIND.sub(r"\1", name)
+
+
+#: How the size of a move of weights is measured: by its operator norm, its Euclidean norm, its
+#: largest entry.
+BALLS = ("spectral", "frobenius", "max-abs")
+#: How the errors of moved weights are measured: the norm of the papers, the same without the
+#: derivative, the sum over time, the mean square.
+NORMS = ("sobolev", "sup", "l1", "mse")
 
 
 @dataclass(frozen=True, slots=True)

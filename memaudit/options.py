@@ -131,7 +131,7 @@ OPTIONS: dict[str, Option] = {
         Option(
             "timeout",
             "open",
-            "Seconds that the hub may be silent (default: 60).",
+            "Seconds to wait for an answer of the hub (default: 60).",
             None,
             float,
             "--timeout",

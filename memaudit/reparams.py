@@ -11,8 +11,7 @@ import torch
 from memaudit import registry
 from memaudit.errors import ArgumentError, clean
 from memaudit.interfaces import AbstractReparam
-from memaudit.numerics.reparameterization import interval_of as ends
-from memaudit.numerics.reparameterization import modulus
+from memaudit.numerics.reparameterization import interval_of, modulus
 from memaudit.registry import BUILT_IN
 
 if TYPE_CHECKING:
@@ -492,7 +491,7 @@ def overview(form: AbstractReparam) -> Overview:
     def holds(lam: float) -> bool:
         return bool(form.contains(torch.tensor([lam], dtype=torch.float64)).all())
 
-    reach = ends(holds)
+    reach = interval_of(holds)
     constants = [f for f in fields(form) if f.name != "time"]
     return Overview(
         form.name,

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from memaudit.errors import clean
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -151,6 +153,31 @@ class Figure:
     marks: tuple[Mark, ...] = ()
     caption: str = ""
     square: bool = False
+
+
+#: Of a host so many parts are drawn.
+MOST_FIGURES = 8
+
+
+def perturbation_figure(
+    ball: str,
+    norm: str,
+    where: str,
+    *,
+    series: tuple[Line | Points | Band, ...],
+    marks: tuple[Mark, ...] = (),
+    caption: str = "",
+) -> Figure:
+    """Errors over the size of a move of weights; what has the same title is drawn into one."""
+    place = f", {clean(where)}" if where else ""
+    return Figure(
+        f"E(beta), {clean(ball)} ball, {clean(norm)} norm{place}",
+        Axis("size of the move, beta", log=True),
+        Axis("error E(beta)", log=True),
+        series,
+        marks,
+        caption,
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,15 +9,10 @@ import numpy as np
 
 from memaudit.closed_form.result import ClosedForm, ClosedFormResult
 from memaudit.gradient.result import GradientResult
-from memaudit.memory.result import (
-    Assumption,
-    AssumptionsResult,
-    Curve,
-    Decay,
-    MemoryResult,
-    Status,
-)
+from memaudit.interfaces import Status
+from memaudit.memory.result import Assumption, AssumptionsResult, Curve, MemoryResult
 from memaudit.modes import LayerSpectrum
+from memaudit.numerics.decay import Decay
 from memaudit.report import Identity, Report
 from memaudit.spectrum.probe import predictions
 from memaudit.spectrum.result import Prediction, SpectrumResult

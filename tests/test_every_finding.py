@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from memaudit.memory.result import Status
+from memaudit.interfaces import Status
 from memaudit.registry import BUILT_IN, DEFAULT_PROBES, DEFAULT_QUERIES
 from memaudit.report import Report
 from memaudit.rules import FAMILY, Rule, all_rules, judge, unmet

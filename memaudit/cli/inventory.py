@@ -22,7 +22,6 @@ from memaudit.cli.output import readable, say, show, to_stdout, waiting
 from memaudit.cli.parameters import takes
 from memaudit.errors import ArgumentError, MachineError, clean, nearest
 from memaudit.registry import DEMOS
-from memaudit.report import spelled
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -110,6 +109,8 @@ def _filled(paragraph: str) -> str:
 
 def _compared(word: str) -> str:
     """A word as it is compared: `time scale`, `time-scale` and `time_scale` are one."""
+    from memaudit.report import spelled
+
     return spelled(word).replace(" ", "_")
 
 

@@ -259,7 +259,11 @@ def card(context: typer.Context, folder: Path, report: Path | None, **given: Any
             raise typer.Exit(INTERRUPTED)
     changed = write_card(found, folder, dataset=dataset)
     files = f"{note}{clean(folder / README)} and {clean(folder / RESULTS)}"
-    say(f"{files} were written; nothing was pushed" if changed else f"{files} say so already")
+    say(
+        f"{files} were written; nothing was pushed"
+        if changed
+        else f"{files} are up to date already"
+    )
     if detail == "verbose":
         show_report(found, detail=detail)
     if not found.complete:

@@ -13,9 +13,17 @@ import torch
 from memaudit.closed_form.result import ClosedForm
 from memaudit.devices import release_memory, shortage
 from memaudit.errors import SourceError
-from memaudit.memory.curve import SIGNAL_OVER_FLOOR
-from memaudit.memory.result import Decay, Status
-from memaudit.memory.verdict import FEWEST_LAGS, classify, half_life_of, horizon_of, noise_floor
+from memaudit.interfaces import Status
+from memaudit.numerics.decay import (
+    FEWEST_LAGS,
+    SIGNAL_OVER_FLOOR,
+    Decay,
+    classify,
+    half_life_of,
+    horizon_of,
+    noise_floor,
+)
+from memaudit.numerics.linear import tolerance_of
 from memaudit.numerics.signals import lag_grid, pulse, seeded
 
 if TYPE_CHECKING:
@@ -31,8 +39,6 @@ MOST_AT_ONCE = 2**18
 GRIDS = ((256, 32), (64, 12), (20, 6))
 #: The kernel at lag 0 is the present input, not memory.
 FIRST_LAG = 1
-#: Difference of answer and kernel, as a share of the largest memory, that rounding explains.
-FINE, COARSE, FEW_ROUNDINGS = 1e-6, 1e-3, 16.0
 #: Roundings of the largest answer that may stand in every other one.
 LARGE_ROUNDINGS = 100.0
 #: The basis is fed as a whole up to this width, and up to this many numbers of answers.
@@ -341,13 +347,6 @@ def signs_for(kernel: torch.Tensor) -> torch.Tensor:
     """The impulse (D,) that a kernel (M,D) answers loudest: the signs of its largest row."""
     row = kernel[kernel.abs().sum(-1).argmax()]
     return torch.where(row < 0, -1.0, 1.0).to(kernel.dtype)
-
-
-def tolerance_of(dtype: torch.dtype, steps: int) -> float:
-    """The deviation that rounding explains: a phase may lose a rounding in every step."""
-    rounding = torch.finfo(dtype).eps
-    nominal = FINE if dtype == torch.float64 else COARSE
-    return max(nominal, FEW_ROUNDINGS * rounding, 2 * rounding * steps)
 
 
 def deviation(

@@ -66,7 +66,8 @@ def _compared(
 def _unread(layer: str, setting: Setting, note: str) -> Record:
     """The record of a layer about which nothing is known, with the reason."""
     from memaudit.closed_form.result import ClosedForm
-    from memaudit.memory.result import Decay, Status
+    from memaudit.interfaces import Status
+    from memaudit.numerics.decay import Decay
 
     nothing = np.zeros(0)
     return ClosedForm(

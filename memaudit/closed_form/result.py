@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from memaudit.errors import clean
-from memaudit.memory.curve import SIGNAL_OVER_FLOOR
-from memaudit.memory.result import Decay, Status
+from memaudit.interfaces import Status
+from memaudit.numerics.decay import SIGNAL_OVER_FLOOR, Decay
 from memaudit.records import Floats, Integers, Record, Unbounded
 from memaudit.report import Finding, Metric, Result
 from memaudit.rules import Rule, rule

@@ -17,14 +17,13 @@ from memaudit.doctor import environment
 from memaudit.errors import ArgumentError, SourceError, clean, nearest
 from memaudit.families.crossings import FEWEST, judged
 from memaudit.families.result import FamilyMember, FamilyReport
-from memaudit.interfaces import AbstractTarget, Setting
+from memaudit.interfaces import BALLS, NORMS, AbstractTarget, Setting
 from memaudit.numerics.signals import seeded
 from memaudit.options import LARGEST_SEED, LONGEST, SHORTEST
 from memaudit.rules import judge
-from memaudit.stability.moves import error_norm, perturbing_inputs, size
 from memaudit.stability.radius import Trial
-from memaudit.stability.result import BALLS, NORMS
 from memaudit.stability.search import Problem, ascent_errors, random_errors
+from memaudit.subjects.moves import error_norm, perturbing_inputs, size
 from memaudit.targets import known
 from memaudit.targets import target as named
 

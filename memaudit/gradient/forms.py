@@ -16,19 +16,19 @@ import torch
 from torch import Tensor
 
 from memaudit.errors import ArgumentError, clean
-from memaudit.gradient.decay import find_decay_weight
 from memaudit.gradient.result import Gradient, ReparamGradient
 from memaudit.numerics.inputs import checked_inputs
 from memaudit.numerics.reparameterization import derivative, gradient_scale, has_flat_stretch
 from memaudit.numerics.signals import seeded
 from memaudit.reparams import forms
-from memaudit.stability.moves import perturbing_inputs
+from memaudit.subjects.decays import find_decay_weight
+from memaudit.subjects.moves import perturbing_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from memaudit.gradient.decay import DecayWeight
     from memaudit.interfaces import AbstractPerturbable, AbstractReparam, AbstractSubject, Setting
+    from memaudit.subjects.decays import DecayWeight
 
     Loss = Callable[[Tensor, Any], Tensor]
 
@@ -210,7 +210,7 @@ def synthetic_task(subject: AbstractSubject, setting: Setting, *, steps: int) ->
     """The mean square of the answers against a target with long memory, which no mode has.
 
     The target is a projection of the inputs, averaged with the weights (t+1)^-1.1, on top of the
-    answer to silence; it is as large as the answers are beside that one.
+    answer to zero input; it is as large as the answers are beside that one.
     """
     inputs = perturbing_inputs(subject, setting, steps=steps)
     with torch.no_grad():
@@ -325,8 +325,8 @@ def outcomes(weight: DecayWeight, gradient: Tensor) -> tuple[Outcome, ...]:
     whose own dlam/dw is zero tell nothing about it and are left out.
     """
     gradient, follows = gradient.to(weight.slope), weight.slope != 0.0
-    pull, lam = gradient[follows] / weight.slope[follows], weight.lam[follows]
-    found = [_outcome(_matching(weight, form), lam, pull) for form in forms(weight.time)]
+    upstream, lam = gradient[follows] / weight.slope[follows], weight.lam[follows]
+    found = [_outcome(_matching(weight, form), lam, upstream) for form in forms(weight.time)]
     if weight.known is None:
         found.insert(0, _as_stored(weight, gradient, follows))
     return tuple(found)
@@ -344,7 +344,7 @@ def _matching(weight: DecayWeight, form: AbstractReparam) -> AbstractReparam:
     return known if known is not None and known.name == form.name else form
 
 
-def _outcome(form: AbstractReparam, lam: Tensor, pull: Tensor) -> Outcome:
+def _outcome(form: AbstractReparam, lam: Tensor, upstream: Tensor) -> Outcome:
     reached = form.contains(lam)
     w = form.inverse(lam[reached])
     return _compared(
@@ -352,7 +352,7 @@ def _outcome(form: AbstractReparam, lam: Tensor, pull: Tensor) -> Outcome:
         form.time,
         form.forward,
         w,
-        gradient=pull[reached] * derivative(form.forward, w),
+        gradient=upstream[reached] * derivative(form.forward, w),
         scale=gradient_scale(form.forward, w, time=form.time),
         stable=form.stable,
         unreachable=int((~reached).sum()),

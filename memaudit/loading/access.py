@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 #: A stage, what is done, and what there is to do.
 Progress = Callable[[str, int, int], None]
-#: Seconds that a hub may be silent, or a plugin may think about whether a source is its own.
-PATIENCE = 60.0
-LONGEST_PATIENCE = 86_400.0
+#: Seconds to wait for a hub, or for the process that reads a pickle.
+DEFAULT_TIMEOUT = 60.0
+LONGEST_TIMEOUT = 86_400.0
 _SIZE = re.compile(r"\s*(\d+)\s*([kmgt]?)(?:i?b)?\s*", re.IGNORECASE)
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
@@ -51,9 +51,9 @@ class Access:
     limits: Limits = Limits()
     progress: Progress | None = field(default=None, compare=False, repr=False)
 
-    def patience(self, otherwise: float = PATIENCE) -> float:
+    def seconds(self) -> float:
         """Seconds to wait."""
-        return otherwise if self.timeout is None else self.timeout
+        return DEFAULT_TIMEOUT if self.timeout is None else self.timeout
 
     def advance(self, stage: str, done: int, total: int) -> None:
         """Report how far a stage is."""
@@ -96,8 +96,8 @@ def _flag(name: str, value: Any) -> bool:
 
 def _seconds(value: Any) -> float:
     good = isinstance(value, int | float) and not isinstance(value, bool)
-    if not good or not math.isfinite(value) or not 0 < value <= LONGEST_PATIENCE:
-        hint = f"give seconds above 0, at most {LONGEST_PATIENCE:.0f}"
+    if not good or not math.isfinite(value) or not 0 < value <= LONGEST_TIMEOUT:
+        hint = f"give seconds above 0, at most {LONGEST_TIMEOUT:.0f}"
         raise ArgumentError(f"timeout is {clean(value)}", hint=hint)
     return float(value)
 

@@ -59,7 +59,7 @@ def _parse(data: bytes, name: str, load: Callable[[str], Any]) -> dict[str, Any]
         fact = "holds characters that are no text"
     except RecursionError:
         fact = "is nested too deeply"
-    hint = "mend the file, or move it away to open the weights without it"
+    hint = "repair the file, or move it away to open the weights without it"
     raise SourceError("E_CONFIG", f"{clean(name)} {fact}", hint=hint, stage="open")
 
 

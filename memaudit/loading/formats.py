@@ -449,8 +449,8 @@ def _directory(file: RegularFile, limits: Limits) -> tuple[int, int]:
         magic, length, *_, here, many, large, begin = _END_64.unpack(file.read(end, _END_64.size))
         if magic != b"PK\6\6" or length != _END_64.size - 12 or here != many:
             raise BadArchive("does not end as an archive does")
-        told = ((count, many, 16), (size, large, 32), (start, begin, 32))
-        if any(small not in (full, (1 << bits) - 1) for small, full, bits in told):
+        stated = ((count, many, 16), (size, large, 32), (start, begin, 32))
+        if any(small not in (full, (1 << bits) - 1) for small, full, bits in stated):
             raise BadArchive("states two sizes for its directory")
         count, size, start = many, large, begin
     if start + size != end:

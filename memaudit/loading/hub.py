@@ -176,14 +176,14 @@ def _in_time(name: str, revision: str | None, access: Access) -> Fetched:
     try:
         while True:
             try:
-                event = events.get(timeout=access.patience())
+                event = events.get(timeout=access.seconds())
             except Empty:
                 # Another process may be fetching the file, and this one wait until it has it.
                 before, elsewhere = elsewhere, -1
                 with contextlib.suppress(FileNotFoundError):  # it has just become complete
                     elsewhere = sum(part.stat().st_size for part in blobs.glob("*.incomplete"))
                 if began or elsewhere == before:
-                    why = f"gave no answer for {access.patience():g} s"
+                    why = f"gave no answer for {access.seconds():g} s"
                     raise _no_answer(why, hint=WAIT) from None
                 continue
             match event:
@@ -220,7 +220,7 @@ def _fetch(
     api = HfApi(library_name="memaudit", library_version=__version__)
     # The caller's patience ends first; this is for the thread, which must not wait forever.
     info = api.model_info(
-        name, revision=revision, files_metadata=True, timeout=access.patience() + 5
+        name, revision=revision, files_metadata=True, timeout=access.seconds() + 5
     )
     sha, files = info.sha, {f.rfilename: f for f in info.siblings or () if "/" not in f.rfilename}
     weights, others = _choose(files)
@@ -348,7 +348,7 @@ def _refused(error: HfHubHTTPError) -> MemauditError:
         hint = "check the name; a private one needs HF_TOKEN"
     elif host != _host() or status not in (401, 403):  # nobody logs in where large files are stored
         wait = error.response.headers.get("retry-after", "")
-        later = f" and wants to be left alone for {clean(wait)} s" if wait.isdecimal() else ""
+        later = f" and asks to wait {clean(wait)} s" if wait.isdecimal() else ""
         return _no_answer(f"answered {status}{later}", host=host)
     elif status == 403:
         fact = "the hub does not let you read it"

@@ -148,8 +148,8 @@ def _describe(
     most = HEADERS_PER_PICKLE * access.limits.max_header
     length = min(span[1] - span[0], most)
     parts = PARTS_PER_TENSOR * max(access.limits.max_tensors, FEWEST_TENSORS)
-    patience = access.patience()
-    seconds = max(1, min(CPU_SECONDS, math.ceil(patience)))
+    timeout = access.seconds()
+    seconds = max(1, min(CPU_SECONDS, math.ceil(timeout)))
     orders = (span[0], length, pickles, parts, ALLOWANCE + PER_BYTE * length, seconds)
     try:
         done = subprocess.run(
@@ -158,13 +158,13 @@ def _describe(
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={name: os.environ[name] for name in _KEPT if name in os.environ},
-            timeout=patience,
+            timeout=timeout,
             start_new_session=True,
             check=False,
         )
     except subprocess.TimeoutExpired:
         hint = "allow more with --timeout S"
-        raise _gave_up(f"took longer than {patience:g} s", hint=hint) from None
+        raise _gave_up(f"took longer than {timeout:g} s", hint=hint) from None
     except OSError as error:
         fact = f"no process can be started to read the pickle: {clean(error.strerror)}"
         raise MachineError("E_MEMORY", fact, hint="close other programs", stage="open") from None
@@ -809,9 +809,11 @@ def _read_torch(
         raise _whole_module(list(foreign))
     if not access.allow_pickle:
         _refuse_objects(answer, root, records)
-    told = _told(records)
+    declared = _declared(records)
     storages = (
-        _in_archive(told, spans) if keys is None else _in_a_row(file, told, keys, answer["end"])
+        _in_archive(declared, spans)
+        if keys is None
+        else _in_a_row(file, declared, keys, answer["end"])
     )
     builder = _Builder(file, storages, access.limits, swap=swap)
     content = builder.value(root)
@@ -825,7 +827,7 @@ def _read_torch(
     return content, tuple(_notes(foreign, builder.lost, allowed=access.allow_pickle))
 
 
-def _told(records: Sequence[Any]) -> dict[str, tuple[str, int]]:
+def _declared(records: Sequence[Any]) -> dict[str, tuple[str, int]]:
     """The dtype and the count of every storage by its key, from the persistent ids.
 
     An id is ("storage", class, key, place, count), in legacy files with None behind it: a view
@@ -848,15 +850,15 @@ def _told(records: Sequence[Any]) -> dict[str, tuple[str, int]]:
                 "quantized tensors" if quantized else f"a storage of the kind {name}"
             )
         if found.setdefault(key, (_STORAGES[kind], count)) != (_STORAGES[kind], count):
-            raise damaged("the file tells two stories about one of its tensors")
+            raise damaged("the file states two types or sizes for one of its tensors")
     return found
 
 
 def _in_archive(
-    told: Mapping[str, tuple[str, int]], spans: Mapping[str, tuple[int, int]]
+    declared: Mapping[str, tuple[str, int]], spans: Mapping[str, tuple[int, int]]
 ) -> dict[str, _Storage]:
     found: dict[str, _Storage] = {}
-    for key, (dtype, count) in told.items():
+    for key, (dtype, count) in declared.items():
         start, end = spans.get(key, (0, -1))
         if end - start != count * getattr(torch, dtype).itemsize:
             raise damaged("a tensor in the file is not as large as its pickle says")
@@ -865,14 +867,14 @@ def _in_archive(
 
 
 def _in_a_row(
-    file: RegularFile, told: Mapping[str, tuple[str, int]], keys: list[Any], at: int
+    file: RegularFile, declared: Mapping[str, tuple[str, int]], keys: list[Any], at: int
 ) -> dict[str, _Storage]:
     """Storages one behind another, each of them behind the count of its numbers."""
-    if sorted(keys) != sorted(told):
+    if sorted(keys) != sorted(declared):
         raise damaged("the file does not hold the storages that its pickle speaks of")
     found: dict[str, _Storage] = {}
     for key in keys:
-        dtype, count = told[key]
+        dtype, count = declared[key]
         start = at + _COUNT.size
         at = start + count * getattr(torch, dtype).itemsize
         if at > file.size or _COUNT.unpack(file.read(start - _COUNT.size, _COUNT.size)) != (count,):

@@ -85,7 +85,9 @@ def _shaped(values: torch.Tensor) -> torch.Tensor:
     values = values.detach().cpu().double()
     if not bool(torch.isfinite(values).all()):
         raise SourceError(
-            "E_WEIGHTS", "the data have numbers that are not finite", hint="mend or leave them out"
+            "E_WEIGHTS",
+            "the data have numbers that are not finite",
+            hint="replace or leave them out",
         )
     if values.ndim == 1:
         values = values[:, None]

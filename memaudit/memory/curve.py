@@ -10,11 +10,11 @@ from enum import StrEnum
 import numpy as np
 
 from memaudit.errors import clean
+from memaudit.interfaces import Status
+from memaudit.numerics.decay import SIGNAL_OVER_FLOOR, Decay
 from memaudit.records import Floats, Integers, Record
 from memaudit.sections import Beyond
 
-#: A value counts as signal from ten times the measured floor on.
-SIGNAL_OVER_FLOOR = 10.0
 #: Of a linear model large and small inputs give one curve. One that saturates answers large inputs
 #: by less than this share of it.
 BOUNDED = 0.1
@@ -55,25 +55,6 @@ TERMS = {
 }
 
 
-class Status(StrEnum):
-    """Outcome of one measurement; the value is the sentence shown to the user."""
-
-    OK = "measured"
-    NOT_MEASURED = "not measured"
-    BELOW_FLOOR = "no memory rises above the numerical floor"
-    TOO_FEW_LAGS = "fewer than 20 lags rise above ten times the numerical floor, too few to tell"
-    HIDDEN = "noise hides the curve: two runs that should agree differ by as much"
-    CHAOTIC = "chaotic, or not deterministic: two runs that should agree drift apart, so no horizon"
-    DIVERGED = "the response is not finite; the curve ends where it overflows"
-    UNSETTLED = "the state had not settled before the input was switched off"
-    NO_TOKENS = "the model takes no token ids"
-    NO_TOKENIZER = "the model has no tokenizer that fits it, so no text can be fed"
-    UNKNOWN_TEXT = "the tokenizer does not know most of the text"
-    TOO_SHORT = "the model, or the text, takes too few steps for this query"
-    NO_STATE = "the model shows no state after every step that could be read"
-    INTERRUPTED = "interrupted; the curve rests on the probes that were finished"
-
-
 #: With these the window ended before anything could be said about the horizon.
 UNREAD = (
     *(Status.NOT_MEASURED, Status.BELOW_FLOOR, Status.TOO_FEW_LAGS, Status.HIDDEN, Status.CHAOTIC),
@@ -88,46 +69,6 @@ class HorizonStatus(StrEnum):
     BEYOND = "beyond the window"
     HIDDEN = "the floor hides the horizon"
     NONE = "there was no memory to see"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Decay(Record):
-    """How a memory curve falls, and over which lags that was seen.
-
-    `rate` is the beta of exp(-beta·t), negative when the curve grows; `exponent` the alpha of
-    t^-alpha; `support` the number of lags after which a finite memory is over. `interval` belongs
-    to the rate or to the exponent, whichever the kind has. `confidence` runs from 0 to 1.
-    """
-
-    kind: str
-    rate: float | None = None
-    exponent: float | None = None
-    interval: tuple[float, float] | None = None
-    window: tuple[int, int] | None = None
-    confidence: float = 0.0
-    support: int | None = None
-
-    @property
-    def verdict(self) -> str:
-        """Kind, and rate or exponent with its interval."""
-        span = "" if self.interval is None else f" [{self.interval[0]:.4g}, {self.interval[1]:.4g}]"
-        if self.rate is not None:
-            return f"{self.kind}, rate {self.rate:.4g}{span}"
-        return self.kind if self.exponent is None else f"{self.kind}, exponent {self.exponent:.4g}"
-
-    def __str__(self) -> str:
-        text = clean(self.kind)
-        if self.rate is not None:
-            text += f", rate {self.rate:.4g}"
-        if self.exponent is not None:
-            text += f", exponent {self.exponent:.4g}"
-        if self.interval is not None:
-            text += f" [{self.interval[0]:.4g}, {self.interval[1]:.4g}]"
-        if self.support is not None:
-            text += f", over after {self.support} lags"
-        if self.window is not None:
-            text += f", seen over lags {self.window[0]} to {self.window[1]}"
-        return text
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -253,6 +194,11 @@ class Curve(Record):
             if self.epsilon * values.max() < signal and values[-1] <= signal:
                 return HorizonStatus.HIDDEN
         return HorizonStatus.BEYOND
+
+    @property
+    def input_ended(self) -> bool:
+        """Whether the input was zero by the time that the answers were read."""
+        return self.query in ENDING_IN_ZEROS
 
     @property
     def bounded_oscillation(self) -> bool:

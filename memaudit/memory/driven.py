@@ -15,12 +15,7 @@ import torch
 
 from memaudit.devices import release_memory, shortage
 from memaudit.errors import ArgumentError, OutOfBudget
-from memaudit.interfaces import (
-    AbstractTokenQuery,
-    AbstractTrialQuery,
-    TrialReadings,
-)
-from memaudit.memory.curve import Status
+from memaudit.interfaces import AbstractTokenQuery, AbstractTrialQuery, Status, TrialReadings
 from memaudit.memory.queries import FEWEST_LAGS, LARGE_MODEL, frame_of, nothing
 from memaudit.numerics.signals import lag_grid, seeded
 from memaudit.subjects.batches import BatchedSubject, batched

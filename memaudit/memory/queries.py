@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from memaudit.errors import ArgumentError, clean
-from memaudit.interfaces import AbstractQuery, AbstractTokenQuery, TrialReadings
-from memaudit.memory.curve import Status
+from memaudit.interfaces import AbstractQuery, AbstractTokenQuery, Status, TrialReadings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

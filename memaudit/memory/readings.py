@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from memaudit.memory.curve import SIGNAL_OVER_FLOOR, AtSize, Curve, Decay, HorizonStatus, Status
-from memaudit.memory.verdict import LOUDER, judged, noise_floor
+from memaudit.interfaces import Status
+from memaudit.memory.curve import AtSize, Curve, HorizonStatus
+from memaudit.numerics.decay import (
+    FEWEST_LAGS,
+    LOUDER,
+    SIGNAL_OVER_FLOOR,
+    Decay,
+    classify,
+    half_life_of,
+    horizon_of,
+    noise_floor,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +40,12 @@ LINEAR_ROUNDINGS, LINEAR_SHARE = 100.0, 1e-3
 COARSEST_LINEAR = 1e-5
 #: Resamples of a bootstrap, and how many trials in a row are drawn together.
 RESAMPLES, BLOCK = 500, 6
+#: A memoryless model reads at most a few roundings; between this and signal lies what is open.
+NOTHING_OVER_FLOOR = 3.0
+#: In numbers this coarse a real memory may be one rounding: only exact zeros are no memory.
+COARSE = 5e-4
+#: Noise beyond this share of the answers may hide a memory: nothing above it is not no memory.
+FAR_BELOW = 1e-3
 #: Basis readings are kept for the linear supremum up to this many numbers (256 MB).
 MOST_BASIS_NUMBERS = 2**25
 
@@ -404,4 +420,44 @@ def unmeasured(query: str, setting: Setting, status: Status = Status.TOO_SHORT) 
         probes=0,
         exact=False,
         at_edge=False,
+    )
+
+
+# The verdict
+
+
+def judged(curve: Curve, *, first: int, floor: float, rounding: float, noise: float = 0.0) -> Curve:
+    """The curve with its decay, horizon, half-life, and a status where there is no memory.
+
+    `first` is the first lag that is memory, `floor` that of the probes without later corrections,
+    `rounding` the relative rounding of the answers, `noise` the share of them by which two runs
+    differed that should not.
+    """
+    nothing = 0.0 if rounding > COARSE else NOTHING_OVER_FLOOR * floor
+    past = curve.lags >= first
+    lags, values = curve.lags[past], curve.values[past]
+    if len(lags) == 0:
+        return curve
+    decay = classify(lags, values, curve.floor)
+    status = curve.status
+    if decay.kind == "memoryless" and (values > nothing).any():
+        # Something stands above the rounding, if not far enough: that is some memory.
+        decay = replace(decay, kind="undetermined", confidence=0.0)
+        status = Status.TOO_FEW_LAGS if status is Status.OK else status
+    seen = values > SIGNAL_OVER_FLOOR * curve.floor
+    if decay.kind == "memoryless" and noise > FAR_BELOW and status is not Status.CHAOTIC:
+        status = Status.HIDDEN
+    if status in (Status.HIDDEN, Status.CHAOTIC):
+        unknown = Decay("undetermined", window=decay.window)
+        return replace(curve, status=status, decay=unknown, horizon=None, half_life=None)
+    if status is Status.OK and decay.kind == "memoryless":
+        status = Status.BELOW_FLOOR
+    elif status is Status.OK and decay.kind == "undetermined" and seen.sum() < FEWEST_LAGS:
+        status = Status.TOO_FEW_LAGS
+    return replace(
+        curve,
+        status=status,
+        decay=decay,
+        horizon=horizon_of(decay, lags, values, floor=curve.floor, epsilon=curve.epsilon),
+        half_life=half_life_of(decay, lags, values, floor=curve.floor),
     )

@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
 from memaudit.errors import clean
+from memaudit.interfaces import Status
 from memaudit.memory.curve import (
     KINDS,
     TERMS,
     UNREAD,
     Curve,
-    Decay,
     HorizonStatus,
-    Status,
     informative,
     longest_curves,
     longest_layers,
@@ -28,15 +27,9 @@ from memaudit.report import Metric, Result
 from memaudit.rules import Rule
 from memaudit.sections import Axis, Band, Cell, Column, Figure, Line, Mark, Points, Section, Table
 
-__all__ = [
-    "Assumption",
-    "AssumptionsResult",
-    "Curve",
-    "Decay",
-    "Facts",
-    "MemoryResult",
-    "Status",
-]
+if TYPE_CHECKING:
+    from memaudit.interfaces import AbstractSubject, Setting
+    from memaudit.numerics.decay import Decay
 
 #: The query that the headline and the numbers of the model come from, where it was asked.
 IN_USE = "driven"
@@ -45,8 +38,8 @@ FAR_APART = 10
 #: What a query feeds that a model in use does not get.
 FED = {
     "heaviside": "a constant input holds the state",
-    "impulse": "silence leaves the state as it is",
-    "reversed": "silence leaves the state as it is",
+    "impulse": "zero input leaves the state as it is",
+    "reversed": "zero input leaves the state as it is",
 }
 #: Names of trials, such as repeated words, that are listed.
 MOST_TRIALS = 8
@@ -267,6 +260,12 @@ class MemoryResult(Result):
     def measured(self) -> list[str]:
         """The queries that have an answer."""
         return [query for query, curve in self.curves.items() if len(curve.values)]
+
+    def remeasured(self, subject: AbstractSubject, setting: Setting) -> dict[str, Curve]:
+        """The curves of a subject under the same vector queries, with few probes."""
+        from memaudit.memory.runner import quick_curves
+
+        return quick_curves(subject, setting, self)
 
     # Numbers
 

@@ -42,6 +42,9 @@ _FEW_STATES = 4
 _STATES = 2**20
 #: The change into eigenvectors may cost three digits; beyond that stepping is the exact way.
 _WORST_CONDITION = 1e3
+#: Difference of an answer from that of the kernel, as a share of the largest, that rounding
+#: explains: in float64, in coarser numbers, and at least so many roundings.
+_FINE, _COARSE, _FEW_ROUNDINGS = 1e-6, 1e-3, 16.0
 
 
 class System(ABC):
@@ -526,6 +529,13 @@ def _plus_bank_direct(y: Tensor, u: Tensor, direct: Tensor | None) -> Tensor:
 
 
 # Numbers and powers
+
+
+def tolerance_of(dtype: torch.dtype, steps: int) -> float:
+    """The deviation from a kernel that rounding explains: a phase may lose one in every step."""
+    rounding = torch.finfo(dtype).eps
+    nominal = _FINE if dtype == torch.float64 else _COARSE
+    return max(nominal, _FEW_ROUNDINGS * rounding, 2 * rounding * steps)
 
 
 def real_part(values: Tensor) -> Tensor:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from memaudit.errors import ArgumentError, clean, nearest
-from memaudit.interfaces import NO_TOOLS, AbstractProbe, Tools
+from memaudit.interfaces import BALLS, NO_TOOLS, NORMS, AbstractProbe, Tools
 from memaudit.precision.result import Precision as Record
-from memaudit.stability.result import BALLS, NORMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

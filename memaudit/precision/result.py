@@ -13,8 +13,16 @@ from memaudit.errors import clean
 from memaudit.records import Record, Unbounded
 from memaudit.report import Finding, Metric, Result
 from memaudit.rules import Rule, rule
-from memaudit.sections import Cell, Column, Figure, Points, Section, Table
-from memaudit.stability.result import AXES, MOST_FIGURES, figure_title
+from memaudit.sections import (
+    MOST_FIGURES,
+    Cell,
+    Column,
+    Figure,
+    Points,
+    Section,
+    Table,
+    perturbation_figure,
+)
 
 if TYPE_CHECKING:
     from memaudit.report import Report
@@ -110,7 +118,7 @@ def _ratio(before: float | None, after: float | None, *, least: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Harm:
+class Failure:
     """One thing that a format breaks; `layer` is empty where it is the model as a whole.
 
     `short` is for a cell of a table, `words` for a sentence.
@@ -146,8 +154,8 @@ class Rounding(Record):
 
     @property
     def verdict(self) -> str:
-        """The gravest harm in a word or two."""
-        broken = self.harms()
+        """The worst failure in a word or two."""
+        broken = self.failures()
         if broken:
             return broken[0].short
         if not self.layers and not self.memory:
@@ -155,41 +163,41 @@ class Rounding(Record):
         before = [layer.margin_before for layer in self.layers]
         return "no worse" if any(m is not None and m <= 0 for m in before) else "safe"
 
-    def harms(self) -> tuple[Harm, ...]:
-        """Everything that the format breaks, the gravest first."""
+    def failures(self) -> tuple[Failure, ...]:
+        """Everything that the format breaks, errors first."""
         found = [*self._overflow(), *self._modes(), *self._memory(), *self._answers()]
-        return tuple(sorted(found, key=lambda harm: harm.severity != "error"))
+        return tuple(sorted(found, key=lambda failure: failure.severity != "error"))
 
-    def _overflow(self) -> Iterator[Harm]:
+    def _overflow(self) -> Iterator[Failure]:
         if self.overflows:
             note = self.note.partition(";")[0] or "numbers overflow"
-            yield Harm("error", "", "overflow", note)
+            yield Failure("error", "", "overflow", note)
 
-    def _modes(self) -> Iterator[Harm]:
+    def _modes(self) -> Iterator[Failure]:
         for layer in self.layers:
             if layer.reached:
-                yield Harm("error", layer.layer, "boundary", layer.reached_text)
+                yield Failure("error", layer.layer, "boundary", layer.reached_text)
 
-    def _memory(self) -> Iterator[Harm]:
+    def _memory(self) -> Iterator[Failure]:
         grown = [m for m in self.memory if m.kind_after == "growing" != m.kind_before]
         for memory in grown:
-            yield Harm("error", "", "grows", f"the memory under {memory.query} grows")
+            yield Failure("error", "", "grows", f"the memory under {memory.query} grows")
         if grown or not self.memory:
             return
         for memory in self.memory:
             if memory.kind_after == "persistent" and memory.kind_before in DECAYING:
                 words = f"the memory under {memory.query} no longer decays"
-                yield Harm("warning", "", "no decay", words)
+                yield Failure("warning", "", "no decay", words)
                 return
         worst = max(self.memory, key=lambda memory: memory.factor)
         if worst.factor > FACTOR:
-            yield Harm("warning", "", "changes", worst.change_text)
+            yield Failure("warning", "", "changes", worst.change_text)
 
-    def _answers(self) -> Iterator[Harm]:
+    def _answers(self) -> Iterator[Failure]:
         share = self.relative
         if share is not None and TOLERATED < share < math.inf:
             words = f"the answers change by {100 * share:.0f} % of their size"
-            yield Harm("warning", "", "answers off", words)
+            yield Failure("warning", "", "answers off", words)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -250,7 +258,7 @@ class Precision(Result):
     def sections(self) -> Iterator[Section]:
         verdicts: dict[str, list[str]] = {}
         for name, placed in self.by_format().items():
-            verdicts.setdefault(_gravest(placed)[1].verdict, []).append(clean(name))
+            verdicts.setdefault(_worst(placed)[1].verdict, []).append(clean(name))
         yield Section(
             "Precision",
             line="; ".join(f"{verdict}: {', '.join(same)}" for verdict, same in verdicts.items()),
@@ -285,7 +293,7 @@ class Precision(Result):
             yield f"... and {len(noted) - NAMED} more notes"
 
     def _table(self) -> Table:
-        """One row per format; of a host that part which bears it worst."""
+        """One row per format; of a host the part that it does most to."""
         columns = (
             Column("format", key=True),
             Column("max-abs", format=".1e", brief=False, help="the largest change of a weight"),
@@ -300,7 +308,7 @@ class Precision(Result):
         rows = tuple(
             (clean(name), *_cells(worst), worst.verdict, clean(where) or None)
             for name, placed in self.by_format().items()
-            for where, worst in [_gravest(placed)]
+            for where, worst in [_worst(placed)]
         )
         last = len(columns) if self.others else len(columns) - 1
         title = "Number formats of the recurrent weights"
@@ -318,20 +326,24 @@ class Precision(Result):
             if drawn:
                 betas, errors, names = zip(*drawn, strict=True)
                 points = Points("number formats", np.asarray(betas), np.asarray(errors), names)
-                title = figure_title(ball, self.norm, self.where)
-                x, y = AXES
-                yield Figure(title, x, y, (points,), caption="Points: number formats.")
+                yield perturbation_figure(
+                    ball,
+                    self.norm,
+                    self.where,
+                    series=(points,),
+                    caption="Points: number formats.",
+                )
 
 
-def _gravest(placed: list[tuple[str, Rounding]]) -> tuple[str, Rounding]:
-    """The part that bears a format worst, and what it does there."""
+def _worst(placed: list[tuple[str, Rounding]]) -> tuple[str, Rounding]:
+    """The part that a format does most to, and what it does there."""
 
-    def gravity(pair: tuple[str, Rounding]) -> tuple[int, float]:
-        severities = [harm.severity for harm in pair[1].harms()]
+    def severity(pair: tuple[str, Rounding]) -> tuple[int, float]:
+        severities = [failure.severity for failure in pair[1].failures()]
         grave = 2 if "error" in severities else 1 if severities else 0
         return grave, pair[1].relative or 0.0
 
-    return max(placed, key=gravity)
+    return max(placed, key=severity)
 
 
 def _cells(rounding: Rounding) -> tuple[Cell, ...]:
@@ -371,35 +383,35 @@ def format_unsafe(report: Report) -> Iterable[Finding]:
         weights = f"{names} and {more} more weights" if more > 0 else names or "these weights"
         for layer, broken in _by_layer(part).items():
             alike: dict[str, list[str]] = {}
-            for name, harm in broken:
-                alike.setdefault(harm.words, []).append(name)
+            for name, failure in broken:
+                alike.setdefault(failure.words, []).append(name)
             formats = "; ".join(f"{', '.join(names)}: {words}" for words, names in alike.items())
-            grave = any(harm.severity == "error" for _, harm in broken)
+            grave = any(failure.severity == "error" for _, failure in broken)
             yield format_unsafe.finding(
-                f"formats that the recurrent weights do not bear: {formats}",
+                f"formats that are not safe for the recurrent weights: {formats}",
                 f"keep {weights} in float32 when the model is cast or quantized",
                 where=": ".join(filter(None, (part.where, layer))),
                 severity="error" if grave else "warning",
             )
 
 
-def _by_layer(part: Precision) -> dict[str, list[tuple[str, Harm]]]:
-    """Layer → formats and the gravest that they break there; what the whole model shows once.
+def _by_layer(part: Precision) -> dict[str, list[tuple[str, Failure]]]:
+    """Layer → formats and the worst that they break there; what the whole model shows once.
 
-    A model of one layer shows what this layer does. In a model of several, a format that one of
-    them does not bear is not named again for the whole.
+    A model of one layer shows what this layer does. In a model of several, a format that breaks
+    one of them is not named again for the whole.
     """
     every = {layer.layer for rounding in part.roundings for layer in rounding.layers}
     only = every.pop() if len(every) == 1 else ""
-    found: dict[str, list[tuple[str, Harm]]] = {}
+    found: dict[str, list[tuple[str, Failure]]] = {}
     for rounding in part.roundings:
-        layers = {harm.layer: harm for harm in reversed(rounding.harms())}
+        layers = {failure.layer: failure for failure in reversed(rounding.failures())}
         whole = layers.pop("", None)
         if whole is not None and not layers:
             own = rounding.layers
             layers = {own[0].layer if len(own) == 1 else only: whole}
-        for layer, harm in layers.items():
-            found.setdefault(layer, []).append((clean(rounding.format), harm))
+        for layer, failure in layers.items():
+            found.setdefault(layer, []).append((clean(rounding.format), failure))
     return found
 
 

@@ -12,14 +12,13 @@ import numpy as np
 import torch
 
 from memaudit.errors import MachineError, clean
+from memaudit.interfaces import BALLS
 from memaudit.loading.filling import digest_tensors
-from memaudit.memory.runner import quick_curves as remember
 from memaudit.modes import margin
 from memaudit.numerics.rounding import rounded
 from memaudit.precision.result import RoundedLayer, RoundedMemory, Rounding
-from memaudit.spectrum.jacobian import resting_modes
-from memaudit.stability.moves import error_norm, perturbing_inputs, size
-from memaudit.stability.result import BALLS
+from memaudit.subjects.jacobian import resting_modes
+from memaudit.subjects.moves import error_norm, perturbing_inputs, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -96,7 +95,7 @@ class PrecisionTrial:
         memory = self.tools.results.get("memory")
         if not worthwhile or memory is None:
             return Measured(modes, {})
-        return Measured(modes, remember(self.subject, self.setting, memory))
+        return Measured(modes, memory.remeasured(self.subject, self.setting))
 
     def _errors(self, formats: tuple[str, ...]) -> tuple[float, dict[str, float]]:
         """The size of the answers, and by how much every format changes them."""

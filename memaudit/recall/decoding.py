@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from memaudit.devices import release_memory, shortage
-from memaudit.memory.result import Status
-from memaudit.numerics.recurrence import first_state
+from memaudit.interfaces import Status
 from memaudit.numerics.signals import seeded
 from memaudit.recall.result import Decoding, lags_above
+from memaudit.subjects.recurrence import first_state
 
 if TYPE_CHECKING:
     from memaudit.interfaces import AbstractDynamics, AbstractSubject, Setting

@@ -15,9 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from memaudit.closed_form.kernels import tolerance_of
-from memaudit.memory.result import Status
-from memaudit.numerics.linear import power
+from memaudit.interfaces import Status
+from memaudit.numerics.linear import power, tolerance_of
 from memaudit.numerics.signals import seeded
 from memaudit.recall.result import (
     Decoding,

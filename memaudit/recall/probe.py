@@ -85,7 +85,7 @@ class Recall(AbstractProbe):
     def _measured(
         self, subject: AbstractSubject, setting: Setting, tick: Callable[[int, int], None]
     ) -> Record:
-        from memaudit.memory.result import Status
+        from memaudit.interfaces import Status
 
         lags = max(FEWEST, setting.horizon if self.lags is None else self.lags)
         linear = self._linear(subject, setting, lags)

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from memaudit.errors import clean
-from memaudit.memory.result import Status
+from memaudit.interfaces import Status
 from memaudit.records import Floats, Record, Unbounded
 from memaudit.report import Metric, Result
 from memaudit.sections import Axis, Beyond, Column, Figure, Line, Section, Table

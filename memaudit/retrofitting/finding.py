@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from memaudit import registry
 from memaudit.errors import ArgumentError, MemauditError, clean, nearest
-from memaudit.gradient.decay import find_decay_weight
 from memaudit.interfaces import DenseDecay, DiagonalDecay, NoDecay, Role
 from memaudit.numerics.signals import seeded
 from memaudit.subjects.copies import MODES, ROLES, Copies, layer_name, mode_sources, roles_of
+from memaudit.subjects.decays import find_decay_weight
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -29,10 +29,10 @@ def find_decays(modules: Mapping[str, nn.Module]) -> list[StoredDecay]:
     found: list[StoredDecay] = []
     for part, module in modules.items():
         order = {id(inner): k for k, inner in enumerate(module.modules())}
-        told = list(_by_adapters(module))
-        told += [d for d in own_decays(module) if not _is_known(d, told)]
-        told.sort(key=lambda d: _place(d, order))
-        found += [_inside(part, decay, module) for decay in told]
+        stored = list(_by_adapters(module))
+        stored += [d for d in own_decays(module) if not _is_known(d, stored)]
+        stored.sort(key=lambda d: _place(d, order))
+        found += [_inside(part, decay, module) for decay in stored]
     shared = _shared_weights(modules.values())
     return [_refused_if_shared(decay, shared) for decay in _once(found)]
 
@@ -72,20 +72,20 @@ def _by_adapters(module: nn.Module) -> Iterable[StoredDecay]:
             raise registry.clash(plugins)
         try:
             with registry.calling("adapters", name, "failed to look for recurrent weights"):
-                told = list(registry.build("adapters", name).stored_decays(module))
+                stored = list(registry.build("adapters", name).stored_decays(module))
         except MemauditError:
             if registry.find("adapters", name).built_in:
                 raise
-            continue  # a stranger's adapter that fails is none of this model's business
-        yield from told
+            continue  # an outside adapter that fails does not concern this model
+        yield from stored
 
 
-def _is_known(decay: StoredDecay, told: Iterable[StoredDecay]) -> bool:
+def _is_known(decay: StoredDecay, stored: Iterable[StoredDecay]) -> bool:
     """Whether a refusal is about a layer that an adapter knows by itself, or a part of it."""
     if not isinstance(decay, NoDecay):
         return False
     own = f".{decay.layer}."
-    return any(own in f".{one.layer}." or f".{one.layer}." in own for one in told)
+    return any(own in f".{one.layer}." or f".{one.layer}." in own for one in stored)
 
 
 def _place(decay: StoredDecay, order: Mapping[int, int]) -> int:
@@ -102,7 +102,7 @@ def _inside(part: str, decay: StoredDecay, module: nn.Module) -> StoredDecay:
 
 
 def _once(decays: Iterable[StoredDecay]) -> list[StoredDecay]:
-    """Every weight once, by the first adapter that tells it; refusals of told layers fall away."""
+    """Every weight once, by the first adapter that knows it; refusals of known layers fall away."""
     found: dict[object, StoredDecay] = {}
     for decay in decays:
         if not isinstance(decay, NoDecay):
@@ -117,8 +117,8 @@ def _once(decays: Iterable[StoredDecay]) -> list[StoredDecay]:
 ALIKE = 1e-6
 #: The move of a matrix under which its eigenvalues are looked at again.
 MOVE = 1e-2
-SILENT = f"it states a recurrent weight, but has no method {MODES}() to tell what that makes"
-UNSTATED = f"it tells its modes, but no weight of it is recurrent by {ROLES} or by its name"
+SILENT = f"it states a recurrent weight, but has no method {MODES}() for the modes that it makes"
+UNSTATED = f"it has modes, but no weight of it is recurrent by {ROLES} or by its name"
 FOREIGN = "its modes follow {name} by a form that is none of the reparameterizations"
 MIXED = "none of its recurrent weights has a number for every mode, or the modes as eigenvalues"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +18,6 @@ from memaudit.retrofitting.finding import choose, find_decays
 from memaudit.retrofitting.planning import Order, Plan, check_order, make_plan
 from memaudit.retrofitting.result import RefusedLayer, Retrofit, RetrofittedLayer
 from memaudit.retrofitting.weights import retrofitted_weights, swap, unswap
-from memaudit.stability.radius import Effort, GroupSearch, make_trial
 from memaudit.subjects.callables import TRIAL_ERRORS, width_candidates, wrap
 
 if TYPE_CHECKING:
@@ -141,7 +139,7 @@ def modules_of(model: Any) -> dict[str, nn.Module]:
         if found:
             return found
         raise ArgumentError(
-            f"the subject {model.identity.source} does not tell its modules",
+            f"the subject {model.identity.source} does not give its modules",
             hint="retrofit the module itself",
         )
     raise ArgumentError(
@@ -187,11 +185,11 @@ def require_plain(modules: Iterable[nn.Module]) -> None:
                 f"{clean(path or type(module).__name__)} is retrofitted already",
                 hint="memaudit.fold(model) first",
             )
-        told = _quantised(module)
-        if told:
+        format_name = _quantised(module)
+        if format_name:
             raise SourceError(
                 "E_UNSUPPORTED",
-                f"the model is quantised ({clean(told)}): its weights cannot be trained in "
+                f"the model is quantised ({clean(format_name)}): its weights cannot be trained in "
                 "another form",
                 hint="retrofit the model before it is quantised, and quantise what was folded",
                 stage="retrofit",
@@ -340,15 +338,7 @@ def _inputs(subject: AbstractSubject) -> Tensor:
 
 
 #: From the smallest beta of StableSSM on, two to a decade.
-EFFORT = Effort(
-    betas=tuple(1e-3 * 10 ** (k / 2) for k in range(7)),
-    draws=8,
-    starts=1,
-    steps=4,
-    seeds=(0,),
-    tol=1.0,
-    atol=0.1,
-)
+RADIUS_BETAS = tuple(1e-3 * 10 ** (k / 2) for k in range(7))
 RADIUS_STEPS = 64
 
 
@@ -357,12 +347,15 @@ def tolerance_radius(subject: AbstractSubject, weight: str) -> Radius | None:
 
     `weight` is the plain name in the module. None where the model has no such weights to move.
     """
+    from memaudit.stability.radius import Effort, GroupSearch, make_trial
+
     copies = subject.perturbable()
     names = () if copies is None else _behind(copies, weight)
     if not names:
         return None
     trial = make_trial(subject, Setting(), norm="sobolev", steps=RADIUS_STEPS, target=None)
-    effort = EFFORT if trial.batches(names) else replace(EFFORT, steps=0)
+    steps = 4 if trial.batches(names) else 0
+    effort = Effort(RADIUS_BETAS, draws=8, starts=1, steps=steps, seeds=(0,), tol=1.0, atol=0.1)
     search = GroupSearch(trial, "all", names, "max-abs", effort, lambda *_: None)
     return search.tolerance_radius()
 

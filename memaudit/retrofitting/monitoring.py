@@ -16,8 +16,7 @@ from torch import nn
 
 from memaudit.audit import scan
 from memaudit.errors import ArgumentError, MemauditError, SourceError, clean, nearest
-from memaudit.interfaces import DiagonalDecay, NoDecay
-from memaudit.memory.result import Status
+from memaudit.interfaces import DiagonalDecay, NoDecay, Status
 from memaudit.retrofitting.finding import find_decays
 from memaudit.retrofitting.model import nothing_recurrent
 from memaudit.retrofitting.weights import BEHIND, numbers_of, weight_of

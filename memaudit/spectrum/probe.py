@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from memaudit.errors import ArgumentError, clean
 from memaudit.interfaces import NO_TOOLS, AbstractProbe, Tools
-from memaudit.memory.curve import ENDING_IN_ZEROS
 from memaudit.modes import NOT_SETTLED, LayerSpectrum
 from memaudit.spectrum.result import Prediction, SpectrumResult
 
@@ -96,7 +95,7 @@ class Spectrum(AbstractProbe):
         import torch
 
         from memaudit.numerics.signals import seeded
-        from memaudit.spectrum.jacobian import recurrence_spectra
+        from memaudit.spectrum.recurrences import recurrence_spectra
 
         generator = seeded(setting.seed)
         quick = setting.level == "quick"
@@ -142,7 +141,7 @@ def predictions(
     for query, curve in memory.curves.items():
         if curve.normalization == "none":  # tokens have no rate by time alone
             continue
-        found = [(s.slowest(input_ended=query in ENDING_IN_ZEROS), s.layer) for s in spectra]
+        found = [(s.slowest(input_ended=curve.input_ended), s.layer) for s in spectra]
         (time_scale, margin, at), layer = min(found, key=lambda one: one[0][1])
         exponential = curve.decay.kind == "exponential"
         yield Prediction(

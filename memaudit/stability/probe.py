@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from memaudit.errors import ArgumentError, clean, nearest
-from memaudit.interfaces import NO_TOOLS, AbstractProbe, Tools
-from memaudit.stability.result import BALLS, NORMS
+from memaudit.interfaces import BALLS, NO_TOOLS, NORMS, AbstractProbe, Tools
 from memaudit.stability.result import Stability as Record
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ UNKNOWN = (
     "no weight is known to be recurrent: say which is, by memaudit_roles of the module, as in "
     'memaudit_roles = {"lam": "recurrent"}'
 )
-SPARED = (
+NO_ASCENT = (
     "gradient ascent was left out, since copies of this model run one after the other: "
     "stability.ascent=8 or --thorough asks for it"
 )
@@ -123,8 +122,8 @@ class Stability(AbstractProbe):
         from memaudit.stability.radius import Effort
 
         count, draws, starts, steps, seeds = LEVELS[setting.level]
-        spared = not together and self.ascent is None and setting.level != "thorough"
-        steps = 0 if spared else steps
+        skipped = not together and self.ascent is None and setting.level != "thorough"
+        steps = 0 if skipped else steps
         spaced = (SMALLEST * 2.0 ** (DOUBLINGS * k / (count - 1)) for k in range(count))
         betas = tuple(spaced) if self.betas is None else tuple(sorted(listed(self.betas)))
         effort = Effort(
@@ -136,7 +135,7 @@ class Stability(AbstractProbe):
             tol=self.tol,
             atol=self.atol,
         )
-        return effort, SPARED if spared else ""
+        return effort, NO_ASCENT if skipped else ""
 
 
 def _before(trial: Trial) -> Callable[[str], bool]:

@@ -12,10 +12,10 @@ import torch
 
 from memaudit.errors import SourceError
 from memaudit.numerics.signals import seeded
-from memaudit.stability.moves import error_norm, error_norms, perturbing_inputs
 from memaudit.stability.result import BOUNDARY, SIZE, PerturbationCurve, Radius
 from memaudit.stability.search import Problem, ascent_errors, random_errors
 from memaudit.subjects.copies import APART
+from memaudit.subjects.moves import error_norm, error_norms, perturbing_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ BATCH_NUMBERS = 2**24
 class Trial:
     """E of moved weights: the norm of the difference between their answers and the reference.
 
-    `scale` is the norm of the reference itself, without its answer to silence; `start` is E(0).
+    `scale` is the norm of the reference itself, without its answer to zero input; `start` is E(0).
     Weights move in real numbers: complex ones have a last axis of real and imaginary part.
     """
 
@@ -90,7 +90,7 @@ class Trial:
         sizes = [modes.abs().amax(1) for modes in self.modes(wide).values()]
         return torch.stack(sizes).amax(0).nan_to_num(nan=torch.inf)
 
-    def way_gone(self) -> Callable[[Mapping[str, torch.Tensor]], torch.Tensor]:
+    def share_to_boundary(self) -> Callable[[Mapping[str, torch.Tensor]], torch.Tensor]:
         """How much of its way to the boundary a mode has gone, 1 on it: the most (K,) of all modes.
 
         (|lambda'| - |lambda|) / (1 - |lambda|): a mode that is near the boundary in its own scale
@@ -154,12 +154,12 @@ def make_trial(
             stage="stability",
         )
     inputs = perturbing_inputs(subject, setting, steps=steps)
-    silence = torch.zeros_like(inputs[:1])
+    zero = torch.zeros_like(inputs[:1])
     with torch.no_grad():
         own = subject.respond(inputs).double()
-        rest = subject.respond(silence).double()
+        rest = subject.respond(zero).double()
         wanted = own if target is None else _answers(target, inputs, own)
-        still = rest if target is None else _answers(target, silence, rest)
+        still = rest if target is None else _answers(target, zero, rest)
         size = error_norm((wanted - still)[None], norm, pooled=subject.pooled)
         start = error_norm((own - wanted)[None], norm, pooled=subject.pooled)
     return Trial(copies, inputs, wanted, norm, subject.pooled, float(size[0]), float(start[0]))
@@ -295,7 +295,7 @@ class GroupSearch:
         """The smallest move that was found to take a mode to the boundary."""
         if float(self.trial.largest_mode({})[0]) >= 1.0:
             return 0.0
-        problem = self.trial.problem(self.names, self.ball, self.trial.way_gone())
+        problem = self.trial.problem(self.names, self.ball, self.trial.share_to_boundary())
 
         def beyond(betas: np.ndarray) -> np.ndarray:
             made = ascent_errors(problem, betas, MODE_STARTS, MODE_STEPS, seeded(seed), self.tick)

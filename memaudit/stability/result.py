@@ -12,13 +12,18 @@ import numpy as np
 from memaudit.errors import clean
 from memaudit.records import Record, Unbounded, UnboundedFloats
 from memaudit.report import Metric, Result
-from memaudit.sections import Axis, Cell, Column, Figure, Line, Mark, Section, Table
+from memaudit.sections import (
+    MOST_FIGURES,
+    Cell,
+    Column,
+    Figure,
+    Line,
+    Mark,
+    Section,
+    Table,
+    perturbation_figure,
+)
 
-#: How the size of a move is measured: by its operator norm, its Euclidean one, its largest entry.
-BALLS = ("spectral", "frobenius", "max-abs")
-#: How errors are measured: the norm of the papers, the same without the derivative, the sum over
-#: time, the mean square.
-NORMS = ("sobolev", "sup", "l1", "mse")
 #: The criteria of a radius, and the word for what ends there.
 BOUNDARY = "no mode reaches the boundary"
 SIZE = "the error stays below the size of the answers"
@@ -27,10 +32,6 @@ UNTIL = {BOUNDARY: "boundary", SIZE: "error"}
 SHOWN_BETAS = 3
 #: Errors so many times the size of the answers are not drawn: the rest would be squeezed.
 ABOVE = 100.0
-#: Of a host so many parts are drawn, those nearest to the edge.
-MOST_FIGURES = 8
-#: The axes of E(beta); number formats are points on the same ones.
-AXES = Axis("size of the move, beta", log=True), Axis("error E(beta)", log=True)
 
 RADIUS = Metric(
     "radius",
@@ -295,20 +296,14 @@ class Stability(Result):
             if self.scale > 0:
                 marks.append(Mark("size of the answers", y=self.scale))
             drawn = [(c, np.isfinite(c.errors) & (c.errors <= top)) for c in curves]
-            yield Figure(
-                title=figure_title(ball, self.norm, self.where),
-                x=AXES[0],
-                y=AXES[1],
+            yield perturbation_figure(
+                ball,
+                self.norm,
+                self.where,
                 series=tuple(Line(clean(c.group), c.betas[at], c.errors[at]) for c, at in drawn),
                 marks=tuple(marks),
                 caption="Upright: radii. Across: the size of the answers.",
             )
-
-
-def figure_title(ball: str, norm: str, where: str) -> str:
-    """What a figure of E(beta) is called; what has the same title is drawn into it."""
-    place = f", {clean(where)}" if where else ""
-    return f"E(beta), {clean(ball)} ball, {clean(norm)} norm{place}"
 
 
 def _nearest(

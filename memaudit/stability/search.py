@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from memaudit.stability.moves import draw, steepest
+from memaudit.subjects.moves import draw, steepest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -138,12 +138,12 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 
 #: Directions that are drawn together, whatever the batch: so the batch changes no draw.
 DRAWN_TOGETHER = 32
-#: Numbers in directions that are held at a time; a climb holds some four times as many.
+#: Numbers in directions that are held at a time; an ascent holds some four times as many.
 MOST_NUMBERS = 2**25
-#: In the first third of the steps so many times as many climbs are under way; the best go on.
-#: Which summit a climb ends on depends on its start more than on its length.
+#: In the first third of the steps so many times as many ascents are under way; the best go on.
+#: Which maximum an ascent ends on depends on its start more than on its length.
 WIDER = 4
-#: Random draws for every climb that starts from one: the best of all are taken.
+#: Random draws for every ascent that starts from one: the best of all are taken.
 SCREENED = 8
 #: Distance from no move at all, as a share of beta, at which the first gradient is taken: the
 #: error itself is zero there, and has no direction.
@@ -187,29 +187,29 @@ def ascent_errors(
     generator: torch.Generator,
     tick: Tick = _ignored,
 ) -> np.ndarray:
-    """The largest errors (betas,) that climbs found; empty where there are no gradients.
+    """The largest errors (betas,) that ascents found; empty where there are no gradients.
 
-    Every beta has a team of climbs, one start at least: from the best of some random draws, from
+    Every beta has a group of ascents, one start at least: from the best of some random draws, from
     the steepest move and its opposite, and from what the neighbouring betas have found. All of
     them go up in one batch, as far as memory goes. What a smaller ball holds is in the larger one
-    too, and nothing is below the draws that the climbs began with.
+    too, and nothing is below the draws that the ascents began with.
     """
     if not problem.differentiable:
         return np.empty(0)
     sizes, order = torch.as_tensor(np.asarray(betas, float)).sort()
     wide = min(WIDER * starts, max(starts, _room(problem)))
-    teams = sizes.split(max(1, _room(problem) // (wide + 2)))
-    best, summit = [], None
-    for number, team in enumerate(teams):
-        climb = _beginning(problem, team, wide, generator, summit)
+    groups = sizes.split(max(1, _room(problem) // (wide + 2)))
+    best, neighbour = [], None
+    for number, group in enumerate(groups):
+        ascent = _beginning(problem, group, wide, generator, neighbour)
         for step in range(1, steps + 1):
             if step % EXCHANGE_EVERY == 0:
-                climb = climb.exchanged().shaken(problem.drawn(len(team), generator))
-            climb = climb.stepped(problem)
-            climb = climb.narrowed(starts + 2) if 3 * step >= steps else climb
-            tick(number * steps + step, len(teams) * steps)
-        best.append(climb.best)
-        summit = climb.summit()
+                ascent = ascent.with_neighbours().perturbed(problem.drawn(len(group), generator))
+            ascent = ascent.stepped(problem)
+            ascent = ascent.narrowed(starts + 2) if 3 * step >= steps else ascent
+            tick(number * steps + step, len(groups) * steps)
+        best.append(ascent.best)
+        neighbour = ascent.best_move()
     found = np.empty(len(sizes))
     found[order.numpy()] = np.maximum.accumulate(torch.cat(best).numpy())
     return found
@@ -220,21 +220,21 @@ def _beginning(
     sizes: torch.Tensor,
     starts: int,
     generator: torch.Generator,
-    summit: Moves | None,
-) -> Climb:
-    """The best draws of every beta, both signs of the steepest move at rest, and a summit."""
+    neighbour: Moves | None,
+) -> Ascent:
+    """The best draws of every beta, the steepest move at rest and its opposite, `neighbour`."""
     drawn = problem.drawn(min(SCREENED * starts, max(starts, _room(problem))), generator)
     chosen = problem.errors_along(drawn, sizes).topk(starts, dim=1).indices
     near = {name: NEAR_ZERO * way[chosen[:, 0].to(way.device)] for name, way in drawn.items()}
     steepest = problem.uphill(problem.slopes(near, sizes)[1])
-    teams = {}
+    groups = {}
     for name, way in drawn.items():
         up = steepest[name]
-        team = [way[chosen.to(way.device)], torch.stack([up, -up], 1)]
-        if summit is not None:
-            team.append(summit[name].unsqueeze(1).expand(len(sizes), *[-1] * way.ndim))
-        teams[name] = torch.cat(team, 1)
-    return Climb.begun(problem, teams, sizes)
+        group = [way[chosen.to(way.device)], torch.stack([up, -up], 1)]
+        if neighbour is not None:
+            group.append(neighbour[name].unsqueeze(1).expand(len(sizes), *[-1] * way.ndim))
+        groups[name] = torch.cat(group, 1)
+    return Ascent.started(problem, groups, sizes)
 
 
 def _room(problem: Problem) -> int:
@@ -255,19 +255,19 @@ def _groups(
         yield {name: torch.cat([part[name] for part in group]) for name in problem.weights}
 
 
-#: A climb whose steps are taken back until they are this share of the way has ended.
+#: An ascent whose steps are taken back until they are this share of the way has ended.
 SMALLEST_SHARE = 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Climb:
-    """Where the climbs stand: one team of R climbs for every one of n betas, in that order.
+class Ascent:
+    """Where the ascents stand: one group of R ascents for every one of n betas, in that order.
 
     Places are moves divided by beta, so the ball has radius 1 for all of them, and a step goes a
     share of the way to the steepest move: such a point is in the ball whatever its shape. A full
     step is the power iteration, which is what a convex error asks for; a step that does not raise
-    the error is taken back, and the next one is half as long. A climb rests, at the share 0, where
-    the steepest move promises nothing more.
+    the error is taken back, and the next one is half as long. An ascent rests, at the share 0,
+    where the steepest move promises nothing more.
     """
 
     places: Moves
@@ -278,9 +278,9 @@ class Climb:
     betas: torch.Tensor
 
     @classmethod
-    def begun(cls, problem: Problem, teams: Moves, betas: torch.Tensor) -> Self:
-        """The climbs at their starts (n,R,…), evaluated."""
-        places = {name: way.flatten(0, 1) for name, way in teams.items()}
+    def started(cls, problem: Problem, groups: Moves, betas: torch.Tensor) -> Self:
+        """The ascents at their starts (n,R,…), evaluated."""
+        places = {name: way.flatten(0, 1) for name, way in groups.items()}
         size = len(next(iter(places.values()))) // len(betas)
         values, gradients = problem.slopes(places, betas.repeat_interleave(size))
         values = values.reshape(len(betas), size)
@@ -291,17 +291,17 @@ class Climb:
         """The largest error (n,) of every beta so far."""
         return self.values.amax(1)
 
-    def summit(self) -> Moves:
+    def best_move(self) -> Moves:
         """The best place (1,…) of the last beta."""
         count, size = self.values.shape
         return _picked(self.places, (count - 1) * size + self.values[-1:].argmax(1))
 
     def stepped(self, problem: Problem) -> Self:
-        """One step of every climb that does not rest; no climb gets lower."""
+        """One step of every ascent that does not rest; no ascent gets lower."""
         shares, values = self.shares.flatten(), self.values.flatten()
         rows = (shares > 0).nonzero()[:, 0]
         ways = problem.uphill(_picked(self.gradients, rows))
-        going = self._promise(ways, rows) | (values[rows] == -torch.inf)
+        going = self._rises(ways, rows) | (values[rows] == -torch.inf)
         shares = shares.index_fill(0, rows[~going], 0.0)
         ways, rows = _picked(ways, going.nonzero()[:, 0]), rows[going]
         if not len(rows):
@@ -323,7 +323,7 @@ class Climb:
             shares=shares.index_copy(0, rows, lengths).reshape(self.shares.shape),
         )
 
-    def _promise(self, ways: Moves, rows: torch.Tensor) -> torch.Tensor:
+    def _rises(self, ways: Moves, rows: torch.Tensor) -> torch.Tensor:
         """Whether the error rises on the way to the steepest move, by more than rounding."""
         gain, rounding = torch.zeros(len(rows), dtype=torch.float64), 0.0
         for name, way in ways.items():
@@ -334,7 +334,7 @@ class Climb:
         return gain > rounding**0.5 * self.values.flatten()[rows]
 
     def narrowed(self, size: int) -> Self:
-        """The best climbs of every beta, so many of each; the others are given up."""
+        """The best ascents of every beta, so many of each; the others are given up."""
         count, before = self.values.shape
         kept = self.values.topk(min(size, before), dim=1).indices
         source = (torch.arange(count)[:, None] * before + kept).flatten()
@@ -346,18 +346,18 @@ class Climb:
             shares=self.shares.gather(1, kept),
         )
 
-    def exchanged(self) -> Self:
-        """The two lowest climbs of every beta go to the best places of its neighbours."""
+    def with_neighbours(self) -> Self:
+        """The two lowest ascents of every beta go to the best places of its neighbours."""
         count, size = self.values.shape
         if count < 2 or size < 3:
             return self
         ranks = self.values.argsort(1)
-        teams = torch.arange(count)
-        best = teams * size + ranks[:, -1]
+        groups = torch.arange(count)
+        best = groups * size + ranks[:, -1]
         source = torch.arange(count * size)
         values, shares = self.values.flatten().clone(), self.shares.flatten().clone()
-        for rank, neighbours in enumerate((teams[1:], teams[:-1])):
-            # The lowest climb goes to the place from below, the next one to that from above.
+        for rank, neighbours in enumerate((groups[1:], groups[:-1])):
+            # The lowest ascent goes to the place from below, the next one to that from above.
             others = neighbours - 1 if rank == 0 else neighbours + 1
             taken = neighbours * size + ranks[neighbours, rank]
             source[taken] = best[others]
@@ -370,8 +370,8 @@ class Climb:
             shares=shares.reshape(count, size),
         )
 
-    def shaken(self, draws: Moves) -> Self:
-        """The third lowest climb of every beta goes halfway from its best place to a draw (n,…).
+    def perturbed(self, draws: Moves) -> Self:
+        """The third lowest ascent of every beta goes halfway from its best place to a draw (n,…).
 
         A mode that was sent to the wrong side of zero is flat there, and no gradient brings it
         back.
@@ -379,10 +379,10 @@ class Climb:
         count, size = self.values.shape
         if size < 4:
             return self
-        ranks, teams = self.values.argsort(1), torch.arange(count) * size
-        best = _picked(self.places, teams + ranks[:, -1])
+        ranks, groups = self.values.argsort(1), torch.arange(count) * size
+        best = _picked(self.places, groups + ranks[:, -1])
         halfway = {name: (place + draws[name]) / 2.0 for name, place in best.items()}
-        taken = teams + ranks[:, 2]
+        taken = groups + ranks[:, 2]
         values = self.values.flatten().index_fill(0, taken, -torch.inf)
         shares = self.shares.flatten().index_fill(0, taken, 1.0)
         return replace(

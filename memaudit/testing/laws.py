@@ -14,7 +14,7 @@ from torch import nn
 
 from memaudit import registry
 from memaudit.audit import load, scan
-from memaudit.closed_form.kernels import answer_of, size_of, tolerance_of
+from memaudit.closed_form.kernels import answer_of, size_of
 from memaudit.errors import MemauditError
 from memaudit.interfaces import (
     TIMES,
@@ -32,11 +32,13 @@ from memaudit.interfaces import (
     Claim,
     Request,
     Setting,
+    Status,
 )
 from memaudit.loading.access import Access
 from memaudit.loading.filling import digest_tensors
 from memaudit.loading.source import Source, parse_source
-from memaudit.memory.result import Curve, Status
+from memaudit.memory.result import Curve
+from memaudit.numerics.linear import tolerance_of
 from memaudit.numerics.reparameterization import derivative, gradient_scale, modulus
 from memaudit.numerics.signals import lag_grid, seeded
 from memaudit.options import OPTIONS
@@ -747,13 +749,13 @@ def _check_far(reparam: AbstractReparam) -> None:
 
 def _check_steps(reparam: AbstractReparam, lam: torch.Tensor) -> None:
     """Gradient descent towards the boundary stays inside, whatever the size of a step."""
-    pull = torch.rand(lam.shape, generator=seeded(1), dtype=torch.float64)
+    upstream = torch.rand(lam.shape, generator=seeded(1), dtype=torch.float64)
     for rate, holds in ((RATE, decays), (WILD, stays)):
         w = reparam.inverse(lam).clone().requires_grad_()
         optimizer = torch.optim.SGD([w], lr=rate)
         for _ in range(TRAINING_STEPS):
             optimizer.zero_grad()
-            (-(pull * reparam.forward(w)).sum()).backward()
+            (-(upstream * reparam.forward(w)).sum()).backward()
             optimizer.step()
             inside = bool(holds(reparam, reparam.forward(w.detach())).all())
             must(inside, "a step of gradient descent makes a mode unstable")

@@ -65,8 +65,8 @@ PLACES = 6
 #: A table of more rows scrolls; a cell of more letters is wrapped.
 LONG, WORDY = 14, 32
 #: Words in tables that are a verdict, and how they are coloured.
-MOODS = {"holds": "good", "passed": "good", "better": "good", "safe": "good"}
-MOODS |= {"fails": "warning", "hit": "error", "worse": "error"}
+VERDICTS = {"holds": "good", "passed": "good", "better": "good", "safe": "good"}
+VERDICTS |= {"fails": "warning", "hit": "error", "worse": "error"}
 #: Numbers and short words, most of a page: there is nothing in them to clean.
 _PLAIN = re.compile(r"[A-Za-z0-9.+-]{1,40}")
 TOO_LARGE = "This part is too large for a page; the JSON report has it."
@@ -347,7 +347,7 @@ def _listed(
                 {
                     "text": cell,
                     "kind": "n" if k in right else "w" if len(cell) > WORDY else "s",
-                    "mood": MOODS.get(cell, ""),
+                    "verdict": VERDICTS.get(cell, ""),
                 }
                 for k, cell in enumerate(row)
             ]

@@ -118,9 +118,9 @@ def _step(width: float, most: int) -> float:
     return next(f * power for f in (1, 2, 5, 10) if f * power >= rough * (1 - 1e-9))
 
 
-def share(value: float, ends: tuple[float, float], *, log: bool) -> float:
-    """Where a number lies between two ends, from 0 to 1."""
-    low, high = ends
+def share(value: float, span: tuple[float, float], *, log: bool) -> float:
+    """Where a number lies in a span, from 0 to 1."""
+    low, high = span
     if log:
         return (math.log10(value) - math.log10(low)) / (math.log10(high) - math.log10(low))
     return (value - low) / (high - low)

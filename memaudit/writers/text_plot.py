@@ -204,19 +204,19 @@ def _marked(
         yield from ((column, row) for row in range(0, canvas.rows, 2))
 
 
-def _labels(ends: tuple[float, float], height: int, *, log: bool) -> dict[int, str]:
+def _labels(span: tuple[float, float], height: int, *, log: bool) -> dict[int, str]:
     """A round number beside the line that it falls into, spaced so that no two meet."""
     labels: dict[int, str] = {}
-    for tick in ticks(*ends, log=log, most=height):
-        row = round((1.0 - share(tick, ends, log=log)) * (height - 1))
-        power = log and ends[1] / ends[0] >= 100
+    for tick in ticks(*span, log=log, most=height):
+        row = round((1.0 - share(tick, span, log=log)) * (height - 1))
+        power = log and span[1] / span[0] >= 100
         labels[row] = f"1e{round(math.log10(tick)):+03d}" if power else f"{tick:.4g}"
     return labels
 
 
 def _below(
     figure: Figure,
-    ends: tuple[float, float],
+    span: tuple[float, float],
     marks: list[Mark],
     letters: dict[str, str],
     colours: dict[str, str],
@@ -229,17 +229,17 @@ def _below(
     rule: list[tuple[str, str]] = [("-" if ascii_only else "─", "")] * width
     below = list(" " * width)
     name = clean(figure.x.label, limit=24)
-    if not _write(below, f"{ends[1]:.6g} {name}", width):
-        _write(below, f"{ends[1]:.6g}", width)
-    for tick in (ends[0], *ticks(*ends, log=log, most=6)):
-        place = min(round(share(tick, ends, log=log) * (width - 1)), width - 1)
+    if not _write(below, f"{span[1]:.6g} {name}", width):
+        _write(below, f"{span[1]:.6g}", width)
+    for tick in (span[0], *ticks(*span, log=log, most=6)):
+        place = min(round(share(tick, span, log=log) * (width - 1)), width - 1)
         if _write(below, f"{tick:.6g}", place):
             rule[place] = "+" if ascii_only else "┬", ""
     taken: set[int] = set()
     for mark in marks:
-        if mark.x is None or not ends[0] <= mark.x <= ends[1]:
+        if mark.x is None or not span[0] <= mark.x <= span[1]:
             continue
-        wanted = min(round(share(mark.x, ends, log=log) * (width - 1)), width - 1)
+        wanted = min(round(share(mark.x, span, log=log) * (width - 1)), width - 1)
         free = [p for p in (*range(wanted, width), *range(wanted, -1, -1)) if p not in taken]
         if free:
             rule[free[0]] = letters[mark.series], f"bold {colours[mark.series]}"

@@ -34,7 +34,7 @@ BACK = re.compile(
 #: Kinds of layers, which by custom stand behind when nothing else is said.
 CUSTOM = re.compile(r"^(?:fc|lin|linear|dense|projection)$")
 #: Such a layer acts beside the path from input to output, not in series with it.
-ASIDE = re.compile(
+BESIDE = re.compile(
     r"^(?:att|attn|attention|attend|gates?|gating|skip|shortcut|residual|highway"
     r"|\w*norm|bn|ln)$"
 )
@@ -46,12 +46,12 @@ def named_table(name: str, prefix: str = "") -> bool:
     return _any(TABLE, words) and not _any(CUSTOM, words) and "proj" not in words
 
 
-def is_aside(name: str, prefix: str) -> bool:
-    """Whether a layer, or the module that it is in, is an attention, a gate, a skip or a norm."""
-    return _any(ASIDE, _words(_unshared(name, prefix)))
+def is_beside(name: str, prefix: str) -> bool:
+    """Whether a layer, or the module that it is in, is an attention, a gate, a skip, a norm."""
+    return _any(BESIDE, _words(_unshared(name, prefix)))
 
 
-def clear_side(name: str, prefix: str) -> str | None:
+def stated_side(name: str, prefix: str) -> str | None:
     """The side that a layer's own name states; None when it states none or both.
 
     `prefix` is the stack's: what both names begin with tells nothing.
@@ -64,10 +64,10 @@ def clear_side(name: str, prefix: str) -> str | None:
 
 
 def likely_side(name: str, prefix: str) -> str | None:
-    """The clear side, else the side where custom puts a layer of this name."""
+    """The stated side, else the side where custom puts a layer of this name."""
     words = _own_words(name, prefix)
     by_custom = not _any(FRONT, words) and _any(CUSTOM, words)
-    return clear_side(name, prefix) or (BACK_SIDE if by_custom else None)
+    return stated_side(name, prefix) or (BACK_SIDE if by_custom else None)
 
 
 def _own_words(name: str, prefix: str) -> list[str]:
@@ -187,7 +187,7 @@ def _doubled(roles: Mapping[str, re.Match[str]]) -> set[str]:
     return {key for key, owner in owners.items() if max(often[owner, "w"], often[owner, "b"]) > 1}
 
 
-def surround(stack: Stack, layers: list[Layer], others: list[str]) -> Placement:
+def infer_placement(stack: Stack, layers: list[Layer], others: list[str]) -> Placement:
     """Place every layer before or behind the stack, or say why that cannot be done."""
     if others:
         return Placement(whole=False, notes=(_unknown(_owners(others)),))
@@ -226,13 +226,13 @@ def _role(layer: Layer, stack: Stack) -> str:
     A name that contradicts the shape makes the layer unclear; one that fits nowhere is lost.
     """
     prefix = stack.keys.prefix
-    if is_aside(layer.name, prefix):
+    if is_beside(layer.name, prefix):
         return "unclear"
     front = _fits_front(layer, stack)
     behind = layer.columns == stack.output_size
     if not front and not behind:
         return "lost"
-    side = likely_side(layer.name, prefix) if behind else clear_side(layer.name, prefix)
+    side = likely_side(layer.name, prefix) if behind else stated_side(layer.name, prefix)
     if front and behind and side is None:
         return "unclear"
     side = side or (FRONT_SIDE if front else BACK_SIDE)
@@ -249,7 +249,7 @@ def _fits_front(layer: Layer, stack: Stack) -> bool:
 
 def _by_custom(layer: Layer, stack: Stack) -> bool:
     """Whether a layer is a head only because its kind of name usually is."""
-    return _fits_front(layer, stack) and clear_side(layer.name, stack.keys.prefix) is None
+    return _fits_front(layer, stack) and stated_side(layer.name, stack.keys.prefix) is None
 
 
 def _chains(
@@ -289,7 +289,7 @@ def _owners(names: list[str]) -> list[str]:
 
 def place(stack: Stack, layers: list[Layer], others: list[str], settings: Settings) -> Placement:
     """The surroundings of the only stack of a file."""
-    found = surround(stack, layers, others)
+    found = infer_placement(stack, layers, others)
     if settings.encoder == settings.head == "auto":
         return found
     if not found.whole:

@@ -34,14 +34,14 @@ from memaudit_ssm.settings import Hyperparameters, config_error, unsupported
 
 
 @dataclass(frozen=True, slots=True)
-class Kept(AbstractReparam):
-    """f(w) = e^{-e^w} in discrete time, the share of a state that is kept; modulus e^beta - 1.
+class StableExponential(AbstractReparam):
+    """f(w) = e^{-e^w} in discrete time, the stable exponential of the LRU; modulus e^beta - 1.
 
     What rounds to nothing has the raw weight of the smallest number, what is negative none.
     """
 
     name: ClassVar[str] = "exp"
-    summary: ClassVar[str] = "exp(-exp(w)), what is kept of a state"
+    summary: ClassVar[str] = "exp(-exp(w)), the stable exponential of the LRU"
     times: ClassVar[tuple[str, ...]] = ("discrete",)
     stable: ClassVar[bool] = True
 
@@ -111,11 +111,11 @@ class Weight(nn.Module):
         self.weight = nn.Parameter(torch.zeros(shape))
 
 
-class Residual(Core):
-    """h_t = h_{t-1} + dt·act(gains·x_t + pull h_{t-1}), read out as it is.
+class ResidualRNN(Core):
+    """h_t = h_{t-1} + dt·act(gains·x_t + recurrent h_{t-1}), read out as it is.
 
-    `pull` is a diagonal (m,) or a symmetric matrix (m,m) without positive eigenvalues. With the
-    activation linear the layer is linear and has its system; else it is stepped, and its modes
+    `recurrent` is a diagonal (m,) or a symmetric matrix (m,m) without positive eigenvalues. With
+    the activation linear the layer is linear and has its system; else it is stepped, and its modes
     are those of the step at h = 0 and x = 0. With a generator the weights are random as at the
     start of training; without one they are zeros, to be loaded.
     """
@@ -140,30 +140,32 @@ class Residual(Core):
             self._start(generator)
 
     @abstractmethod
-    def pull(self) -> Tensor:
-        """What draws the state back: a diagonal (m,) or a symmetric matrix (m,m)."""
+    def recurrent_matrix(self) -> Tensor:
+        """What multiplies the state: a diagonal (m,) or a symmetric matrix (m,m)."""
 
     def gains(self) -> Tensor:
         """By what each input is multiplied (m,)."""
         return torch.ones_like(self.W.weight)
 
     def modes(self) -> Tensor:
-        pull = self.pull()
+        recurrent = self.recurrent_matrix()
         # Rounding must not push a mode that is kept for ever beyond the boundary.
         rates = (
-            pull if pull.ndim == 1 else eigenvalues_of(pull, torch.linalg.eigvalsh).clamp(max=0.0)
+            recurrent
+            if recurrent.ndim == 1
+            else eigenvalues_of(recurrent, torch.linalg.eigvalsh).clamp(max=0.0)
         )
         modes = 1.0 + self.dt * rates
         return modes.to(torch.promote_types(modes.dtype, torch.complex64))
 
     def system(self) -> System:
         """The system of the linear layer."""
-        pull, gains = self.pull(), self.dt * self.gains()
-        if pull.ndim == 1:
-            modes = (1.0 + self.dt * pull).unsqueeze(-1)
+        recurrent, gains = self.recurrent_matrix(), self.dt * self.gains()
+        if recurrent.ndim == 1:
+            modes = (1.0 + self.dt * recurrent).unsqueeze(-1)
             return Bank(modes, gains.unsqueeze(-1), torch.ones_like(modes).unsqueeze(0))
-        same = torch.eye(self.width, dtype=pull.dtype, device=pull.device)
-        return Dense(same + self.dt * pull, torch.diag(gains), same)
+        same = torch.eye(self.width, dtype=recurrent.dtype, device=recurrent.device)
+        return Dense(same + self.dt * recurrent, torch.diag(gains), same)
 
     def systems(self) -> Mapping[str, System]:
         return {"": self.system()} if self.activation == "linear" else {}
@@ -184,12 +186,14 @@ class Residual(Core):
         return "every step" if self.activation == "linear" else "rest, without input"
 
     def _step_through(self, u: Tensor) -> Tensor:
-        act, dt, pull = ACTIVATIONS[self.activation], self.dt, self.pull()
-        full = pull.ndim == 2
+        act, dt, recurrent = ACTIVATIONS[self.activation], self.dt, self.recurrent_matrix()
+        full = recurrent.ndim == 2
         state = torch.zeros_like(u[:, 0])
         states: list[Tensor] = []
         for now in (u * self.gains()).unbind(1):
-            drawn = torch.addmm(now, state, pull) if full else torch.addcmul(now, state, pull)
+            drawn = (
+                torch.addmm(now, state, recurrent) if full else torch.addcmul(now, state, recurrent)
+            )
             state = state + dt * act(drawn)
             states.append(state)
         return torch.stack(states, dim=1)
@@ -202,26 +206,26 @@ class Residual(Core):
         self.W.weight.normal_(generator=generator)
 
 
-class SimpleDiagonalRNN(Residual):
+class SimpleDiagonalRNN(ResidualRNN):
     """h + dt·act(x - relu(W) h): a weight that is not positive keeps its state for ever."""
 
     cell: ClassVar[str] = "diagonalrnn"
     parameterization = "relu"
 
-    def pull(self) -> Tensor:
+    def recurrent_matrix(self) -> Tensor:
         return -functional.relu(self.W.weight)
 
     def decay(self) -> DiagonalDecay:
         return DiagonalDecay(self.W, "weight", EulerRelu(dt=self.dt))
 
 
-class ResidualLRU(Residual):
+class ResidualLRU(ResidualRNN):
     """h + dt·act(w h + √(1 - w²) x) with w = e^{-e^W} - 1, between -1 and 0."""
 
     cell: ClassVar[str] = "lru"
     parameterization = "exp"
 
-    def pull(self) -> Tensor:
+    def recurrent_matrix(self) -> Tensor:
         return torch.expm1(-self.W.weight.exp())
 
     def gains(self) -> Tensor:
@@ -229,10 +233,10 @@ class ResidualLRU(Residual):
         return torch.sqrt(kept * (2.0 - kept))
 
     def decay(self) -> DiagonalDecay:
-        return DiagonalDecay(self.W, "weight", Kept(), note=PARTLY.format(dt=self.dt))
+        return DiagonalDecay(self.W, "weight", StableExponential(), note=PARTLY.format(dt=self.dt))
 
 
-class SimpleRNN(Residual):
+class SimpleRNN(ResidualRNN):
     """h + dt·act(x - Pᵀ relu(W) P h); P is orthogonal at the start of training."""
 
     cell: ClassVar[str] = "rnn"
@@ -246,11 +250,11 @@ class SimpleRNN(Residual):
         """The numbers (m,) between P and its transpose, none of them negative."""
         return functional.relu(self.W.weight)
 
-    def pull(self) -> Tensor:
+    def recurrent_matrix(self) -> Tensor:
         basis = self.P.weight
-        pull = -(basis.mT * self.rates()) @ basis
+        recurrent = -(basis.mT * self.rates()) @ basis
         # Symmetric to the last bit, which the product of matrices does not promise.
-        return (pull + pull.mT) / 2.0
+        return (recurrent + recurrent.mT) / 2.0
 
     def _build(self) -> None:
         self.P = Weight(self.width, self.width)
@@ -312,19 +316,19 @@ class SimpleSSMBlock(SimpleSSM):
 
 
 #: The recurrences by the names of the option `cell`.
-CELLS: Mapping[str, type[Residual]] = {
+CELLS: Mapping[str, type[ResidualRNN]] = {
     cell.cell: cell for cell in (SimpleRNN, SoftplusRNN, SimpleDiagonalRNN, ResidualLRU, SimpleSSM)
 }
 
 #: The same with everything that the net of a model has around its recurrence.
-BLOCKS: Mapping[str, type[Residual]] = {**CELLS, "ssm": SimpleSSMBlock}
+BLOCKS: Mapping[str, type[ResidualRNN]] = {**CELLS, "ssm": SimpleSSMBlock}
 
 
 class CurseNet(SequenceNet):
     """One residual recurrence between linear layers; `pooled` reads its last state alone."""
 
     def __init__(
-        self, net: Residual, *, encoder: Projection, decoder: Projection, pooled: bool
+        self, net: ResidualRNN, *, encoder: Projection, decoder: Projection, pooled: bool
     ) -> None:
         super().__init__()
         self.width = encoder.U.in_features
@@ -369,7 +373,7 @@ class CurseFamily(AbstractFamily):
         prefixes = dict.fromkeys(match["prefix"] for match in matches)
         return [_group(prefix, tensors) for prefix in prefixes if _is_ours(prefix, tensors)]
 
-    def layer(self, group: Group, tensors: Tensors, hyper: Hyperparameters) -> Residual:
+    def layer(self, group: Group, tensors: Tensors, hyper: Hyperparameters) -> ResidualRNN:
         return _core(group, tensors, hyper, CELLS)
 
     def whole(self, groups: list[Group], tensors: Tensors, hyper: Hyperparameters) -> Whole | str:
@@ -416,8 +420,8 @@ def _group(prefix: str, tensors: Tensors) -> Group:
 
 
 def _core(
-    group: Group, tensors: Tensors, hyper: Hyperparameters, kinds: Mapping[str, type[Residual]]
-) -> Residual:
+    group: Group, tensors: Tensors, hyper: Hyperparameters, kinds: Mapping[str, type[ResidualRNN]]
+) -> ResidualRNN:
     key = group.keys["W.weight"]
     (width,) = shape_of(tensors, key, 1)
     hyper.require_sizes({"rec1_size": (width, f"the length of {clean(key)} is")}, places=_NETS)

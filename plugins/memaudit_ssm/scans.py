@@ -107,7 +107,7 @@ def find_scans(names: Collection[str]) -> Found:
     known = set(names)
     normed = {match["prefix"]: name for name in names if (match := NORM.match(name))}
     begun = {name: keys for name in names if (keys := _keys_of(name, known)) is not None}
-    strange = _strangers(names, begun.values())
+    unexpected = _unexpected_keys(names, begun.values())
     scans: list[ScanKeys] = []
     refused: dict[str, str] = {}
     for name, keys in begun.items():
@@ -115,15 +115,15 @@ def find_scans(names: Collection[str]) -> Found:
         missing = [role for role in keys.keys if role not in there.keys and role not in OPTIONAL]
         # Mamba-2 has B, C and dt in in_proj: without what stands around it nothing can be run.
         lost = [role for role in missing if keys.dual or role not in _NEEDED]
-        alien = strange.get(keys.prefix, "").removeprefix(keys.prefix)
+        extra = unexpected.get(keys.prefix, "").removeprefix(keys.prefix)
         kind = "Mamba-2, " if keys.dual else ""
         bare = ""
         if keys.merged:
             bare = "directions side by side in one tensor"
         elif missing:
             bare = f"without {keys.ends(missing)}"
-        elif alien:
-            bare = f"a mixer has no {alien}"
+        elif extra:
+            bare = f"a mixer has no {extra}"
         if lost:
             refused[name] = f"{kind}without {keys.ends(lost)}"
         elif keys.prefix in normed:
@@ -163,7 +163,7 @@ def _keys_of(name: str, known: set[str]) -> ScanKeys | None:
     return ScanKeys(match["prefix"], merged, letter, dual, {"A_log": name, **keys})
 
 
-def _strangers(names: Iterable[str], scans: Iterable[ScanKeys]) -> dict[str, str]:
+def _unexpected_keys(names: Iterable[str], scans: Iterable[ScanKeys]) -> dict[str, str]:
     """Prefix of a module → a tensor inside it that none of its scans has."""
     own: dict[str, set[str]] = {}
     for scan in scans:

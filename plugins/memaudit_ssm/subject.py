@@ -153,7 +153,7 @@ def perturbable_of(
 ) -> Copies:
     """A model with these recurrent layers; its embedding of tokens stays as it is."""
 
-    def lightly(module: nn.Module, inputs: Tensor) -> Tensor:
+    def with_least_work(module: nn.Module, inputs: Tensor) -> Tensor:
         for core in module.modules():
             if not isinstance(core, Core):
                 continue
@@ -163,7 +163,7 @@ def perturbable_of(
         return call(module, inputs)
 
     sources = {name: ModeSource(core, _unchecked_modes) for name, core in cores.items()}
-    return Copies(module, roles(module, cores), call=lightly, modes=sources)
+    return Copies(module, roles(module, cores), call=with_least_work, modes=sources)
 
 
 def roles(module: nn.Module, cores: Mapping[str, Core]) -> dict[str, Role]:

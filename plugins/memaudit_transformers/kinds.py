@@ -20,7 +20,7 @@ from memaudit.interfaces import DiagonalDecay, NoDecay, plain_name
 from memaudit.modes import point, spectrum
 from memaudit.reparams import Exp, Softplus
 from memaudit.report import Recurrence
-from memaudit.spectrum.jacobian import Exponent, exponent_of
+from memaudit.subjects.jacobian import Exponent, exponent_of
 from memaudit_transformers.scans import (
     CHUNK_SCAN,
     DELTA_RULE,

@@ -54,7 +54,7 @@ def unbroken(moves: int) -> Report:
 @pytest.mark.parametrize("name", ["horizon", "heaviside.horizon", "heaviside.horizon.a.0"])
 def test_a_horizon_that_was_looked_at_less_far_may_have_fallen(gate, name, sign):
     long, short = (report(seen(n), layers={"a.0": {"heaviside": seen(n)}}) for n in (512, 31))
-    told = f"hit by {name} (beyond 512 -> beyond 31), where nobody looked far enough to tell"
+    told = f"hit by {name} (beyond 512 -> beyond 31), not measured far enough to tell"
     assert gate(long, short, name + sign) == (1, told)
     assert gate(long, long, name + sign) == (0, "")
     told = f"not hit: {name} (beyond 31 -> beyond 512) is no fall"
@@ -63,7 +63,7 @@ def test_a_horizon_that_was_looked_at_less_far_may_have_fallen(gate, name, sign)
 
 @pytest.mark.parametrize("name", ["radius", "tolerance_radius", "radius.recurrent"])
 def test_a_radius_that_was_looked_at_less_far_may_have_fallen(gate, name):
-    told = f"hit by {name} (beyond 1 -> beyond 0.01), where nobody looked far enough to tell"
+    told = f"hit by {name} (beyond 1 -> beyond 0.01), not measured far enough to tell"
     assert gate(unbroken(4), unbroken(2), f"{name}<-20%") == (1, told)
     assert gate(unbroken(2), unbroken(4), f"{name}<-20%")[0] == 0
     assert gate(unbroken(2), unbroken(2), f"{name}!=0%") == (0, "")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from memaudit.cli import main
-from memaudit.memory.result import Status
+from memaudit.interfaces import Status
 from memaudit.report import Finding, Report
 from tests.cli.played import one_line
 from tests.handmade import curve, of_kind, report

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from memaudit.memory.result import Status
+from memaudit.interfaces import Status
 from memaudit.recall.result import Decoding, Recall
 from memaudit.registry import BUILT_IN
 from memaudit.report import GateResult, Identity, Recurrence, Report
@@ -88,7 +88,9 @@ def test_a_radius_beyond_every_move_is_infinite(run, stage):
     assert run(*words, "radius<0.5")[::2] == (0, "")
     code, _, err = run(*words, "radius<2")
     assert code == 1
-    assert one_line(err).endswith("was hit by radius, which is beyond 1, where nobody looked")
+    assert one_line(err).endswith(
+        "was hit by radius, which is beyond 1, not measured far enough to tell"
+    )
     assert "radius, which is beyond 1" in run(*words, "radius>2")[2]
 
 
@@ -246,7 +248,7 @@ def test_a_query_that_was_looked_at_less_far_than_the_number_is_large_keeps_no_g
     last = int(short["lags"][-1])
     assert judged(run, stage, made, f"horizon<{last}") is None
     told = judged(run, stage, made, f"horizon<{last + 2}")
-    assert told == "horizon, which is 139 at heaviside, where nobody looked"
+    assert told == "horizon, which is 139 at heaviside, not measured far enough to tell"
     assert judged(run, stage, made, "horizon<140") == "horizon = 139 at heaviside"
 
 
@@ -259,7 +261,8 @@ def test_what_never_halves_has_a_half_life_beyond_the_window(run, stage, kind):
     assert judged(run, stage, alone, "half_life<500") is None
     assert judged(run, stage, alone, "half_life>500") == "half_life = beyond 512"
     assert judged(run, stage, alone, "half_life<2000") == (
-        "half_life, which is beyond 512, where nobody looked; measure with --horizon 2000 or more"
+        "half_life, which is beyond 512, not measured far enough to tell; "
+        "measure with --horizon 2000 or more"
     )
 
 

@@ -36,6 +36,17 @@ def test_torch_is_not_imported_for(words):
     assert done.stdout.splitlines()[-1] == "heavy: []"
 
 
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["scan", "--help"]])
+def test_help_and_version_load_no_numbers_no_page_and_nothing_that_measures(words):
+    """Typer and rich take what they take; of memaudit only commands and options are there."""
+    seen = "print('loaded:', sorted({'.'.join(n.split('.')[:2]) for n in sys.modules}))"
+    loaded = python(RUN.format(words=words) + seen).stdout.splitlines()[-1]
+    rooms = ("loading", "subjects", "numerics", "writers", "audit", "report", "records", "sections")
+    heavy = ["numpy", "torch", "jinja2", *(f"memaudit.{room}" for room in rooms)]
+    assert "'memaudit.cli'" in loaded
+    assert [name for name in heavy if f"'{name}'" in loaded] == []
+
+
 def test_the_version_is_the_packages(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"memaudit {memaudit.__version__}\n"

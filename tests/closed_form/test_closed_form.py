@@ -12,8 +12,7 @@ import memaudit
 from memaudit.closed_form import kernels
 from memaudit.closed_form.probe import ClosedForm
 from memaudit.closed_form.result import ClosedFormResult
-from memaudit.interfaces import Setting
-from memaudit.memory.result import Status
+from memaudit.interfaces import Setting, Status
 from memaudit.report import Report
 from memaudit.testing import check_probe
 from tests.linear_parts import (

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from memaudit.closed_form.result import ClosedFormResult
-from memaudit.memory.result import Decay, Status
+from memaudit.interfaces import Status
+from memaudit.numerics.decay import Decay
 from memaudit.rules import judge
 from tests.handmade import LAGS, linear_layer, report
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import memaudit
-from memaudit.gradient.decay import find_decay_weight
 from memaudit.gradient.forms import DENSE as UNTOLD
 from memaudit.gradient.forms import GATED, synthetic_task
 from memaudit.gradient.probe import Gradient
 from memaudit.interfaces import Setting
 from memaudit.reparams import forms
+from memaudit.subjects.decays import find_decay_weight
 
 pytestmark = pytest.mark.shared
 

@@ -215,7 +215,7 @@ def test_half_a_copy_is_no_copy(repo: Repository, hub_home: Path):
     ("why", "trouble"),
     [
         ("answered 503", status(503)),
-        ("answered 429 and wants to be left alone for 7 s", status(429, Retry_After="7")),
+        ("answered 429 and asks to wait 7 s", status(429, Retry_After="7")),
         ("gave no answer for 1 s", silence),
         ("does not answer as a hub", body(b"<html>Sign in to the guest network</html>")),
         ("refused the connection", None),

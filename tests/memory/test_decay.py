@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memaudit.memory.verdict import FEWEST_LAGS, classify, exponential_fit, power_fit
+from memaudit.numerics.decay import FEWEST_LAGS, classify, exponential_fit, power_fit
 
 LAGS = np.arange(512)
 EPS = 2.0**-52

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memaudit.memory.verdict import horizon_lag, noise_floor
+from memaudit.numerics.decay import horizon_lag, noise_floor
 
 LAGS = np.arange(200)
 EPS = 2.0**-52

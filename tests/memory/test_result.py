@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from memaudit.memory.result import AssumptionsResult, MemoryResult, Status
+from memaudit.interfaces import Status
+from memaudit.memory.result import AssumptionsResult, MemoryResult
 from memaudit.rules import judge
 from memaudit.sections import Beyond
 from tests.handmade import LAGS, assumption, curve, of_kind, power_law, report

@@ -8,7 +8,7 @@ import torch
 
 import memaudit
 from memaudit.errors import ArgumentError
-from memaudit.memory.result import Status
+from memaudit.interfaces import Status
 from memaudit.testing.laws import DECAY, LETTERS, LetterFilter
 
 TEXT = "the cat sat on the mat and looked at the grey sea until the evening came. " * 40

@@ -11,8 +11,8 @@ from safetensors import safe_open
 
 import memaudit
 from examples import train_demos, train_ssm_demos, train_zoo_demos
+from memaudit.interfaces import Status
 from memaudit.loading.source import DEMO_FOLDER
-from memaudit.memory.result import Status
 from memaudit.registry import DEMOS
 
 SCRIPTS = {

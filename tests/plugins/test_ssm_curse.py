@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 import memaudit
 from memaudit.errors import MemauditError, SourceError
 from memaudit.loading import open_checkpoint
-from memaudit_ssm.curse import ACTIVATIONS, BLOCKS, CELLS, CurseFamily, Residual
+from memaudit_ssm.curse import ACTIVATIONS, BLOCKS, CELLS, CurseFamily, ResidualRNN
 from memaudit_ssm.settings import Hyperparameters
 
 FOLDER = Path(__file__).parents[2].parent / "shared" / "fixtures" / "curse_of_memory"
@@ -30,7 +30,7 @@ def shared_test(test: Any) -> Any:
     return test
 
 
-def made(cell: str, *, activation: str = "linear", dt: float = 0.3, width: int = 6) -> Residual:
+def made(cell: str, *, activation: str = "linear", dt: float = 0.3, width: int = 6) -> ResidualRNN:
     generator = torch.Generator().manual_seed(4)
     layer = BLOCKS[cell](width, dt=dt, activation=activation, generator=generator).double()
     if cell in ("rnn", "softplusrnn", "ssm"):
@@ -40,7 +40,7 @@ def made(cell: str, *, activation: str = "linear", dt: float = 0.3, width: int =
     return layer.requires_grad_(False)
 
 
-def stepped(layer: Residual, x: torch.Tensor) -> torch.Tensor:
+def stepped(layer: ResidualRNN, x: torch.Tensor) -> torch.Tensor:
     """The recurrence of the paper's code, one product after the other."""
     raw, act = layer.W.weight, ACTIVATIONS[layer.activation]
     h, states = torch.zeros_like(x[:, 0]), []
@@ -126,7 +126,7 @@ def facts(options: dict[str, Any], config: dict[str, Any] | None = None) -> Hype
     return Hyperparameters(options, config or {})
 
 
-def state_of(layer: Residual) -> dict[str, torch.Tensor]:
+def state_of(layer: ResidualRNN) -> dict[str, torch.Tensor]:
     return {f"net.{name}": tensor for name, tensor in layer.state_dict().items()}
 
 

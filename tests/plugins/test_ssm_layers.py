@@ -18,7 +18,7 @@ import memaudit
 from memaudit.interfaces import DiagonalDecay, NoDecay, StoredDecay, plain_name
 from memaudit.testing import check_reparam
 from memaudit_ssm import LRU, S4, S4D, S5, Core, SsmAdapter, curse
-from memaudit_ssm.curse import EulerRelu, Kept
+from memaudit_ssm.curse import EulerRelu, StableExponential
 from memaudit_ssm.s4 import (
     POSITIVE,
     S4_LAWS,
@@ -187,7 +187,7 @@ def test_a_stable_layer_next_to_the_boundary_is_stable_in_any_precision() -> Non
 # -- The laws by which stored weights make the modes.
 
 
-LAWS = (*S4_LAWS.values(), *STABLE_LAWS.values(), Kept(), EulerRelu(dt=0.3))
+LAWS = (*S4_LAWS.values(), *STABLE_LAWS.values(), StableExponential(), EulerRelu(dt=0.3))
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: type(law).__name__)
@@ -203,7 +203,7 @@ def test_the_laws_are_the_transforms_of_the_published_code() -> None:
         torch.testing.assert_close(STABLE_LAWS[name].forward(w), transform(w))
 
 
-@pytest.mark.parametrize("law", [Sigmoid(), HeldBest(b=0.1), Kept()])
+@pytest.mark.parametrize("law", [Sigmoid(), HeldBest(b=0.1), StableExponential()])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_end_of_a_bounded_law_has_a_finite_gradient_and_nothing_lies_beyond(
     law: Any, dtype: torch.dtype

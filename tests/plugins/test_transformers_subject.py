@@ -17,8 +17,8 @@ from torch.nn import functional
 
 import memaudit
 from memaudit.errors import ArgumentError, SourceError
+from memaudit.interfaces import Status
 from memaudit.loading.source import parse_source
-from memaudit.memory.result import Status
 from memaudit.numerics.wide_floats import really_float64, without_widening
 from memaudit_transformers import TransformersAdapter
 from tests.module_laws import check_perturbable

@@ -9,7 +9,7 @@ import memaudit
 from memaudit.interfaces import Setting
 from memaudit.loading.filling import digest_tensors
 from memaudit.precision.probe import Precision
-from memaudit.stability.moves import error_norm, perturbing_inputs
+from memaudit.subjects.moves import error_norm, perturbing_inputs
 
 FIXTURES = [
     "torch_rnn/lstm_uni",

@@ -50,7 +50,7 @@ def test_modes_on_the_boundary_are_an_error_told_once_per_layer():
     )
     assert (item.code, item.severity, item.where) == ("MA205", "error", "cell")
     told = "bf16, fp8-e5m2: 1 mode reaches the boundary, margin 0.001 to 0"
-    assert item.message == f"formats that the recurrent weights do not bear: {told}"
+    assert item.message == f"formats that are not safe for the recurrent weights: {told}"
     assert item.advice == "keep lam in float32 when the model is cast or quantized"
 
 
@@ -104,7 +104,7 @@ def test_in_a_model_of_several_layers_the_whole_is_told_apart_and_not_twice():
     assert (first.where, first.severity) == ("cell", "error")
     assert "horizon" not in first.message
     assert (second.where, second.severity) == ("", "warning")
-    assert "bear: int8: the horizon" in second.message
+    assert "weights: int8: the horizon" in second.message
 
 
 def test_the_parts_of_a_host_are_told_with_their_place():
@@ -121,7 +121,7 @@ def test_an_eigenvalue_stored_directly_in_bf16_is_flagged_where_it_rounds_to_one
     made = memaudit.scan(subject, horizon=128, probes=["precision"], **options)
     told = [item.message for item in made.findings if item.code == "MA205"]
     assert bool(told) is raised
-    assert all("bear: bf16: 1 mode reaches the boundary, margin 0.001 to 0" in t for t in told)
+    assert all("weights: bf16: 1 mode reaches the boundary, margin 0.001 to 0" in t for t in told)
 
 
 def test_the_metrics_are_those_of_the_part_that_bears_a_format_worst():

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from memaudit.memory.result import Status
+from memaudit.interfaces import Status
 from memaudit.recall.result import Decoding, LinearRecall, Recall, StateRecall
 
 

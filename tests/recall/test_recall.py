@@ -12,8 +12,7 @@ from torch import nn
 import memaudit
 from examples.reproduce.vandermonde import roots_of_unity
 from memaudit.errors import ArgumentError
-from memaudit.interfaces import AbstractSubject, Setting
-from memaudit.memory.result import Status
+from memaudit.interfaces import AbstractSubject, Setting, Status
 from memaudit.numerics.linear import Modal
 from memaudit.numerics.signals import seeded
 from memaudit.recall.probe import Recall

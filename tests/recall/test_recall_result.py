@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from memaudit.memory.result import Status
+from memaudit.interfaces import Status
 from memaudit.recall.result import Recall
 from tests.handmade import report
 from tests.recall.handmade import decoding, ring, sample

@@ -7,8 +7,8 @@ import torch
 from examples.reproduce.iatn.f02_epochs import exponential
 from examples.reproduce.iatn.trained import TARGET, curves_of, train
 from memaudit.interfaces import Setting
-from memaudit.stability.moves import perturbing_inputs
 from memaudit.subjects.callables import wrap
+from memaudit.subjects.moves import perturbing_inputs
 
 
 @pytest.fixture(scope="module")

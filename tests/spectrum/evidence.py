@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from memaudit.memory.result import Decay
 from memaudit.modes import LayerSpectrum as Spectrum
 from memaudit.modes import point, spectrum
+from memaudit.numerics.decay import Decay
 from tests.handmade import curve, of_kind, report
 
 REST = "rest: zero input, settled after 512 steps"

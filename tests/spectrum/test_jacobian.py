@@ -7,8 +7,8 @@ import torch
 
 from memaudit.interfaces import StateBlock
 from memaudit.numerics.signals import seeded
-from memaudit.spectrum import jacobian
-from memaudit.spectrum.jacobian import block_jacobian, block_modes, leading_eigenvalues
+from memaudit.subjects import jacobian
+from memaudit.subjects.jacobian import block_jacobian, block_modes, leading_eigenvalues
 from tests.recurrences import linear, number, stack_of_two, tanh_network
 
 SIZE = 6

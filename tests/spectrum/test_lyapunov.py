@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from memaudit.numerics.signals import seeded
-from memaudit.spectrum.jacobian import Exponent, exponent_of, lyapunov
+from memaudit.subjects.jacobian import Exponent, exponent_of, lyapunov
 from tests.recurrences import Map, linear, number, rotation, stack_of_two, tanh_network
 
 

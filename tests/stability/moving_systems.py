@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from memaudit.interfaces import Role
-from memaudit.stability.moves import error_norm
 from memaudit.stability.search import Problem
+from memaudit.subjects.moves import error_norm
 
 
 def seeded(seed: int) -> torch.Generator:

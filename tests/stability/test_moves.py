@@ -9,9 +9,9 @@ import torch
 
 import memaudit
 from memaudit.errors import ArgumentError
-from memaudit.interfaces import Setting
-from memaudit.stability import moves
-from memaudit.stability.moves import (
+from memaudit.interfaces import NORMS, Setting
+from memaudit.subjects import moves
+from memaudit.subjects.moves import (
     draw,
     error_norm,
     error_norms,
@@ -19,7 +19,6 @@ from memaudit.stability.moves import (
     size,
     steepest,
 )
-from memaudit.stability.result import NORMS
 from tests.stability.moving_systems import seeded
 
 FORMS = {"matrix": (5, 3), "diagonal": (7,), "vector": (4,)}

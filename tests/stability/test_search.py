@@ -11,8 +11,9 @@ import torch
 
 from examples.exact_error import direct_error, driven
 from memaudit.interfaces import Role
-from memaudit.stability import moves, search
+from memaudit.stability import search
 from memaudit.stability.search import Problem, ascent_errors, random_errors
+from memaudit.subjects import moves
 from tests.stability.moving_systems import (
     BETAS,
     diagonal_problem,

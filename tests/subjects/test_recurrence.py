@@ -8,7 +8,7 @@ import re
 import pytest
 import torch
 
-from memaudit.numerics.recurrence import FEWEST_STEPS, MOST_STEPS, settle, trajectory
+from memaudit.subjects.recurrence import FEWEST_STEPS, MOST_STEPS, settle, trajectory
 from tests.recurrences import Map, linear, number, rotation, tanh_network
 
 

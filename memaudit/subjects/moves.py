@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from memaudit.errors import ArgumentError, nearest
+from memaudit.interfaces import BALLS, NORMS
 from memaudit.numerics.chunking import shares, side_by_side, spans
 from memaudit.numerics.signals import pulse, seeded
-from memaudit.stability.result import BALLS, NORMS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

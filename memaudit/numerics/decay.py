@@ -1,6 +1,6 @@
-"""From a memory curve to a verdict: kind of decay, horizon, half-life; numpy alone.
+"""How a memory curve falls: kind of decay, horizon, half-life; numpy alone.
 
-`judged` puts the three together. The decay is found by straight lines through the peaks of the
+The decay is found by straight lines through the peaks of the
 logarithm of the curve, over the lag (exponential) or over the logarithm of the lag (power law).
 """
 
@@ -11,51 +11,51 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from memaudit.memory.curve import SIGNAL_OVER_FLOOR, Curve, Decay, Status
+from memaudit.errors import clean
+from memaudit.records import Record
 
-#: A memoryless model reads at most a few roundings; between this and signal lies what is open.
-NOTHING_OVER_FLOOR = 3.0
-#: In numbers this coarse a real memory may be one rounding: only exact zeros are no memory.
-COARSE = 5e-4
-#: Noise beyond this share of the answers may hide a memory: nothing above it is not no memory.
-FAR_BELOW = 1e-3
+#: A value counts as signal from ten times the measured floor on.
+SIGNAL_OVER_FLOOR = 10.0
 
 
-def judged(curve: Curve, *, first: int, floor: float, rounding: float, noise: float = 0.0) -> Curve:
-    """The curve with its decay, horizon, half-life, and a status where there is no memory.
+@dataclass(frozen=True, slots=True, eq=False)
+class Decay(Record):
+    """How a memory curve falls, and over which lags that was seen.
 
-    `first` is the first lag that is memory, `floor` that of the probes without later corrections,
-    `rounding` the relative rounding of the answers, `noise` the share of them by which two runs
-    differed that should not.
+    `rate` is the beta of exp(-beta·t), negative when the curve grows; `exponent` the alpha of
+    t^-alpha; `support` the number of lags after which a finite memory is over. `interval` belongs
+    to the rate or to the exponent, whichever the kind has. `confidence` runs from 0 to 1.
     """
-    nothing = 0.0 if rounding > COARSE else NOTHING_OVER_FLOOR * floor
-    past = curve.lags >= first
-    lags, values = curve.lags[past], curve.values[past]
-    if len(lags) == 0:
-        return curve
-    decay = classify(lags, values, curve.floor)
-    status = curve.status
-    if decay.kind == "memoryless" and (values > nothing).any():
-        # Something stands above the rounding, if not far enough: that is some memory.
-        decay = replace(decay, kind="undetermined", confidence=0.0)
-        status = Status.TOO_FEW_LAGS if status is Status.OK else status
-    seen = values > SIGNAL_OVER_FLOOR * curve.floor
-    if decay.kind == "memoryless" and noise > FAR_BELOW and status is not Status.CHAOTIC:
-        status = Status.HIDDEN
-    if status in (Status.HIDDEN, Status.CHAOTIC):
-        unknown = Decay("undetermined", window=decay.window)
-        return replace(curve, status=status, decay=unknown, horizon=None, half_life=None)
-    if status is Status.OK and decay.kind == "memoryless":
-        status = Status.BELOW_FLOOR
-    elif status is Status.OK and decay.kind == "undetermined" and seen.sum() < FEWEST_LAGS:
-        status = Status.TOO_FEW_LAGS
-    return replace(
-        curve,
-        status=status,
-        decay=decay,
-        horizon=horizon_of(decay, lags, values, floor=curve.floor, epsilon=curve.epsilon),
-        half_life=half_life_of(decay, lags, values, floor=curve.floor),
-    )
+
+    kind: str
+    rate: float | None = None
+    exponent: float | None = None
+    interval: tuple[float, float] | None = None
+    window: tuple[int, int] | None = None
+    confidence: float = 0.0
+    support: int | None = None
+
+    @property
+    def verdict(self) -> str:
+        """Kind, and rate or exponent with its interval."""
+        span = "" if self.interval is None else f" [{self.interval[0]:.4g}, {self.interval[1]:.4g}]"
+        if self.rate is not None:
+            return f"{self.kind}, rate {self.rate:.4g}{span}"
+        return self.kind if self.exponent is None else f"{self.kind}, exponent {self.exponent:.4g}"
+
+    def __str__(self) -> str:
+        text = clean(self.kind)
+        if self.rate is not None:
+            text += f", rate {self.rate:.4g}"
+        if self.exponent is not None:
+            text += f", exponent {self.exponent:.4g}"
+        if self.interval is not None:
+            text += f" [{self.interval[0]:.4g}, {self.interval[1]:.4g}]"
+        if self.support is not None:
+            text += f", over after {self.support} lags"
+        if self.window is not None:
+            text += f", seen over lags {self.window[0]} to {self.window[1]}"
+        return text
 
 
 def horizon_of(
