@@ -247,6 +247,7 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("layers", [1, 6])
 def test_the_model_is_run_once_before_and_once_after_whatever_its_layers(name, layers, monkeypatch):
+    torch.manual_seed(0)
     model = MODELS[name](layers)
     # Copies of a layer of torch, which a subject may have made, are run by the same forward.
     kind = Net if name == "a model of one's own" else nn.RNN
