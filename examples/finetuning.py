@@ -157,8 +157,8 @@ def refusal(task: Task, form: str) -> str:
     """Why the model cannot be put into a form, or nothing."""
     if form == STORED:
         return ""
-    told = memaudit.retrofit(copy.deepcopy(task.model), form, radius=False)
-    return told.refused[0].reason if told.refused else ""
+    done = memaudit.retrofit(copy.deepcopy(task.model), form)
+    return done.refused[0].reason if done.refused else ""
 
 
 def one_run(task: Task, form: str, *, rate: float, seed: int, steps: int) -> Run:
@@ -166,7 +166,7 @@ def one_run(task: Task, form: str, *, rate: float, seed: int, steps: int) -> Run
     model = copy.deepcopy(task.model)
     start = held_out(task, model)
     if form != STORED:
-        memaudit.retrofit(model, form, radius=False)
+        memaudit.retrofit(model, form)
     train(task, model, rate=rate, seed=seed, steps=steps)
     worst = min((margin(weight) for weight in recurrent_weights(model)), key=_worst_first)
     return Run(form, rate, start, held_out(task, model), worst)
@@ -204,8 +204,8 @@ def sentences(name: str, runs: Sequence[Run]) -> Iterator[str]:
             by_count: dict[str, list[str]] = {}
             for form, same in here.items():
                 by_count.setdefault(_count(same, trouble), []).append(form)
-            told = (f"{', '.join(fs)} {verb} in {count} runs" for count, fs in by_count.items())
-            yield f"{name} at {rate:g}: {'; '.join(told)}"
+            parts = (f"{', '.join(fs)} {verb} in {count} runs" for count, fs in by_count.items())
+            yield f"{name} at {rate:g}: {'; '.join(parts)}"
         medians = {form: _median(same) for form, same in here.items()}
         best, worst = min(medians, key=_of(medians)), max(medians, key=_of(medians))
         yield (

@@ -3,7 +3,7 @@
 python examples/hurwitz_but_persistent.py [--starts 10] [--horizon 512]
 
 The network dh/dt = tanh(W h) with W = [[1, 1], [-4, -3]] (Fig. 11b of the inverse approximation
-paper) has the eigenvalues -1 and -1 at rest. An impulse sets the start, then there is silence, and
+paper) has the eigenvalues -1 and -1 at rest. An impulse sets the start, then zeros follow, and
 what is read is the velocity dh/dt. Most starts in the unit square come to rest as the spectrum
 says; some drift away, the velocity staying next to (1, -1) or (-1, 1).
 """
@@ -65,9 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for start in (2 * torch.rand(chosen.starts, 2, generator=draw) - 1).tolist():
         report = audit(start, horizon=chosen.horizon)
         slowest = report.spectrum[0]
-        told = [f.message for f in report.findings if f.code == "MA204"] or ["no contradiction"]
+        found = [f.message for f in report.findings if f.code == "MA204"] or ["no contradiction"]
         print(f"start ({start[0]:+.2f}, {start[1]:+.2f}): {report.memory['impulse'].decay.kind}")
-        print(f"  spectrum: time scale {slowest.time_scale:.3g} steps at {slowest.at}; {told[0]}")
+        print(f"  spectrum: time scale {slowest.time_scale:.3g} steps at {slowest.at}; {found[0]}")
 
 
 if __name__ == "__main__":

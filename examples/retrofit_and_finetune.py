@@ -72,7 +72,7 @@ QUICK = Size(horizon=16, steps=4, runs_of=4, seeds=1, forms=(STORED, "best", "di
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Tell both stories and print both tables."""
+    """Run both fine-tunings and print both tables."""
     parser = argparse.ArgumentParser(description="Scan, retrofit, fine-tune, fold, and scan again.")
     parser.add_argument("--quick", action="store_true", help="a few steps of everything")
     parser.add_argument("--seeds", type=int, default=None, help="runs of every kind")
@@ -82,17 +82,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(LACKS_ACCELERATE)
     size = QUICK if chosen.quick else FULL
     seeds = size.seeds if chosen.seeds is None else max(chosen.seeds, 1)
-    with told_warnings():
+    with printed_warnings():
         guard_torchvision()
     with tempfile.TemporaryDirectory() as temporary:
         out = chosen.out or Path(temporary)
         out.mkdir(parents=True, exist_ok=True)
-        tasks = [tell_mamba(size, out), tell_rnn(size, out)]
+        tasks = [finetune_mamba(size, out), finetune_rnn(size, out)]
     for task in tasks:
-        tell_forms(task, size, seeds)
+        show_forms(task, size, seeds)
 
 
-def tell_mamba(size: Size, out: Path) -> Task:
+def finetune_mamba(size: Size, out: Path) -> Task:
     """The Mamba, from one folder of transformers to the next."""
     from transformers import MambaForCausalLM
 
@@ -102,17 +102,17 @@ def tell_mamba(size: Size, out: Path) -> Task:
     task = mamba_task(MambaForCausalLM.from_pretrained(source), vocabulary)
     before = size.scan(source).save(out / "mamba-before.json")
     model: Any = copy.deepcopy(task.model)
-    tell_retrofit(model)
+    show_retrofit(model)
     print(f"loss {held_out(task, model):.4g} before")
     run_trainer(model, vocabulary, size.steps, out / "checkpoints")
     print(f"loss {held_out(task, model):.4g} after {size.steps} steps")
-    tell_fold(model)
+    show_fold(model)
     model.save_pretrained(out / "mamba")
     loaded: Any = MambaForCausalLM.from_pretrained(out / "mamba", output_loading_info=True)
     again, info = loaded
     lost = len(info["missing_keys"]) + len(info["unexpected_keys"])
     print(f"plain from_pretrained: {lost} keys missing or unexpected; {same_weights(model, again)}")
-    tell_difference(before, size.scan(out / "mamba").save(out / "mamba-after.json"))
+    show_difference(before, size.scan(out / "mamba").save(out / "mamba-after.json"))
     return task
 
 
@@ -140,7 +140,7 @@ def run_trainer(model: nn.Module, vocabulary: dict[str, int], steps: int, folder
     trainer = Trainer(model=model, args=args, train_dataset=rows)  # type: ignore[arg-type]
     trainer.remove_callback(PrinterCallback)
     callback = MemauditCallback(horizon_every=None).attach(trainer)
-    with told_warnings():
+    with printed_warnings():
         trainer.train()
     for line in trainer.state.log_history:
         named = ("loss", "memaudit/margin", "memaudit/gradient_over_weight")
@@ -151,35 +151,35 @@ def run_trainer(model: nn.Module, vocabulary: dict[str, int], steps: int, folder
         print(f"  the callback stopped the run: {callback.stopped}")
 
 
-def tell_rnn(size: Size, out: Path) -> Task:
+def finetune_rnn(size: Size, out: Path) -> Task:
     """The RNN, in a module of one's own, from one file to the next."""
     print("\n== RNN: a longer average, in a plain loop")
     task = rnn_task()
     before = size.scan(DEMOS / "rnn.safetensors").save(out / "rnn-before.json")
     model = copy.deepcopy(task.model)
-    tell_retrofit(model)
+    show_retrofit(model)
     print(f"loss {held_out(task, model):.4g} before")
     train(task, model, rate=task.rates[0], seed=0, steps=size.steps)
     print(f"loss {held_out(task, model):.4g} after {size.steps} steps")
-    tell_fold(model)
+    show_fold(model)
     file = out / "rnn.safetensors"
     save_file(model.state_dict(), file, metadata={"kind": "rnn", "nonlinearity": "tanh"})
     again = copy.deepcopy(task.model)
     again.load_state_dict(load_file(file))
     print(f"the module as it was before: {same_weights(model, again)}")
-    tell_difference(before, size.scan(file).save(out / "rnn-after.json"))
+    show_difference(before, size.scan(file).save(out / "rnn-after.json"))
     return task
 
 
-def tell_retrofit(model: nn.Module) -> None:
+def show_retrofit(model: nn.Module) -> None:
     """Put a model into the form `best` and print what became of it."""
-    told = memaudit.retrofit(model, "best", radius=False)
-    print(told)
-    if told.difference is not None:
-        print(f"its answers moved by {told.difference:.2g}")
+    done = memaudit.retrofit(model, "best")
+    print(done)
+    if done.difference is not None:
+        print(f"its answers moved by {done.difference:.2g}")
 
 
-def tell_fold(model: nn.Module) -> None:
+def show_fold(model: nn.Module) -> None:
     """Put the weights back and print which."""
     print(f"folded: {', '.join(memaudit.fold(model))}")
 
@@ -191,13 +191,13 @@ def same_weights(model: nn.Module, again: nn.Module) -> str:
     return f"{same} of {len(one)} weights are equal bit by bit"
 
 
-def tell_difference(before: Path, after: Path) -> None:
+def show_difference(before: Path, after: Path) -> None:
     """What `memaudit diff` says."""
     print(f"\n$ memaudit diff {before.name} {after.name}")
     command(["diff", str(before), str(after)])
 
 
-def tell_forms(task: Task, size: Size, seeds: int) -> None:
+def show_forms(task: Task, size: Size, seeds: int) -> None:
     """The table of all forms, and what it says."""
     refused, runs = compare_forms(task, size.forms, seeds=seeds, steps=size.runs_of)
     print(
@@ -212,14 +212,14 @@ def tell_forms(task: Task, size: Size, seeds: int) -> None:
 
 
 @contextmanager
-def told_warnings() -> Iterator[None]:
+def printed_warnings() -> Iterator[None]:
     """Print what memaudit warns of, once each, and pass over the rest."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
-    for told in dict.fromkeys(str(warning.message) for warning in caught):
-        if told.startswith("memaudit:"):
-            print(f"  {told}")
+    for text in dict.fromkeys(str(warning.message) for warning in caught):
+        if text.startswith("memaudit:"):
+            print(f"  {text}")
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ def s4d(generator: torch.Generator) -> Recipe:
 
 
 def lru(generator: torch.Generator) -> Recipe:
-    """One block of minimal-LRU that repeats what it was told."""
+    """One block of minimal-LRU that repeats its input."""
     hidden, states = 24, 48
     seq = LRU(hidden, states, radii=(0.3, 0.85), generator=generator)
     seq.execution = TRAINED_BY

@@ -24,7 +24,7 @@ PLAIN = [
     *("the", "a", "film", "book", "story", "was", "and", "it", "ends", "with"),
     *("ha", "scene", "actor", "that", "we", "saw", "in", "some", "town"),
 ]
-#: Words of a made-up review; the label tells whether more of them are good than bad.
+#: Words of a made-up review; the label says whether more of them are good than bad.
 SHORTEST, LONGEST = 6, 40
 LETTERS_OF_A_PASSAGE = 64
 

@@ -113,7 +113,7 @@ def _others() -> list[Case]:
         cases.append(modal(f"unstable {x}", [x], [1.0], "growing", -log(x)))
     cases.append(filtered("double integrator", STEPS + 1, "growing"))
     cases.append(Case("identity", lambda u: u, (STEPS == 0) * 1.0, "memoryless"))
-    cases.append(Case("deaf", lambda u: 0 * u + 3.0, 0 * STEPS, "memoryless"))
+    cases.append(Case("constant", lambda u: 0 * u + 3.0, 0 * STEPS, "memoryless"))
     cases.append(Case("cube", lambda u: u**3, (STEPS == 0) * 1.0, "memoryless"))
     return cases
 

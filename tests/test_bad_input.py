@@ -58,12 +58,12 @@ def test_a_device_that_is_not_there_gets_a_sentence() -> None:
         (lambda u: u[:1], "not by"),
     ],
 )
-def test_a_callable_with_the_wrong_shape_is_told_so(function, word) -> None:
+def test_a_callable_with_the_wrong_shape_is_refused(function, word) -> None:
     with pytest.raises(SourceError, match=word):
         memaudit.scan(memaudit.wrap(function, input_size=2))
 
 
-def test_a_bare_function_is_told_to_use_wrap() -> None:
+def test_a_bare_function_is_refused_with_the_hint_to_use_wrap() -> None:
     with pytest.raises(ArgumentError, match=r"memaudit\.wrap"):
         memaudit.scan(lambda u: u)
 
@@ -103,7 +103,7 @@ def test_a_model_that_is_never_finite_is_reported() -> None:
     assert memaudit.Report.from_dict(report.to_dict()) == report
 
 
-def test_a_model_that_ignores_its_input_is_told_so() -> None:
+def test_a_model_that_ignores_its_input_is_reported() -> None:
     report = memaudit.scan(memaudit.wrap(lambda u: 0 * u + 2, input_size=1), horizon=64)
     assert "MA108" in {finding.code for finding in report.findings}
 

@@ -83,7 +83,7 @@ def test_a_finding_never_comes_from_a_rule_that_lacks_something(samples):
 
 # Rules about whatever curves there are need none of them by name.
 @pytest.mark.parametrize("probe", [name for name in BUILT_IN["probes"] if name != "memory"])
-def test_a_rule_that_falls_silent_without_a_probe_says_that_it_needs_it(probe, samples):
+def test_a_rule_that_finds_nothing_without_a_probe_says_that_it_needs_it(probe, samples):
     for made in samples.values():
         poorer = without(made, probe)
         gone = {f.code for f in judge(made)} - {f.code for f in judge(poorer)}
@@ -97,7 +97,7 @@ def test_a_usual_audit_lacks_only_what_takes_long(code):
     assert missing == {"MA205": "precision", "MA206": "gradient"}.get(code, family)
 
 
-def test_what_was_not_measured_is_told_from_what_was_not_asked_for():
+def test_what_was_not_measured_is_distinguished_from_what_was_not_asked_for():
     cut = report(curve(), settings={"queries": ["impulse"], "probes": ["precision"]})
     assert unmet(RULES["MA205"], cut) == "precision was not measured"
     assert unmet(RULES["MA206"], cut) == "gradient was not asked for"
@@ -105,7 +105,7 @@ def test_what_was_not_measured_is_told_from_what_was_not_asked_for():
     assert unmet(RULES["MA205"], odd) == "precision was not asked for"
 
 
-def test_a_query_that_could_not_be_asked_tells_no_rule_anything():
+def test_a_query_that_could_not_be_asked_triggers_no_rule():
     none = curve("heaviside", values=np.zeros(0), status=Status.TOO_SHORT)
     made = report(none, curve("impulse"), settings={"queries": ["heaviside", "impulse"]})
     assert unmet(RULES["MA101"], made) == "heaviside was not measured"

@@ -51,9 +51,9 @@ def test_the_velocities_end_at_the_three_attractors() -> None:
     draw = torch.Generator().manual_seed(0)
     starts = 2 * torch.rand(400, 2, generator=draw, dtype=torch.float64) - 1
     module = Drifter((0.0, 0.0))
-    state, silence = starts, torch.zeros(len(starts), 1, dtype=torch.float64)
+    state, zero = starts, torch.zeros(len(starts), 1, dtype=torch.float64)
     for _ in range(1000):
-        state = module.step(state, silence)
+        state = module.step(state, zero)
     velocity = torch.tanh(state @ module.weight.T)
     ends = torch.tensor([[0.0, 0.0], [1.0, -1.0], [-1.0, 1.0]], dtype=torch.float64)
     apart = (velocity[:, None] - ends).abs().amax(2)
@@ -70,7 +70,7 @@ def test_the_module_keeps_the_laws_of_a_recurrence() -> None:
     check_dynamics(subject.dynamics()["Drifter"])
 
 
-def test_the_example_tells_both_kinds_of_starts(capsys) -> None:
+def test_the_example_shows_both_kinds_of_starts(capsys) -> None:
     hurwitz_but_persistent.main(["--starts", "2"])
     told = capsys.readouterr().out
     assert "start (-0.01, +0.54): exponential" in told

@@ -126,7 +126,7 @@ def test_only_errors_of_memaudit_come_out(reports, name):
         ),
     ],
 )
-def test_the_first_thing_that_is_wrong_is_told_by_its_place(tmp_path, path, odd, fact):
+def test_the_first_thing_that_is_wrong_is_named_by_its_place(tmp_path, path, odd, fact):
     data = plain(having(told(), recall=recall()))
     *steps, last = (int(step) if step.isdigit() else step for step in path.split("."))
     inside = data

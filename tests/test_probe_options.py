@@ -151,7 +151,7 @@ def test_the_command_line_says_which_option_is_wrong(setting, said, capsys):
     assert err.count("\n") == 1
 
 
-def test_options_that_are_not_the_usual_ones_are_told_as_json():
+def test_options_that_are_not_the_usual_ones_are_given_as_json():
     of_probes = {
         "recall": {"lags": 16, "components": [4, 8, 16, 32, 64]},
         "stability": {"target": lambda u: u, "betas": (0.1, 0.2)},

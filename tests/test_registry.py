@@ -72,7 +72,7 @@ def test_every_entry_point_of_the_pyproject_is_visible():
         ("reports", "\x1b[31mjson", "did you mean json?"),
     ],
 )
-def test_an_unknown_name_is_told_its_neighbours(kind, name, told, foreign):
+def test_the_neighbours_of_an_unknown_name_are_listed(kind, name, told, foreign):
     foreign()
     with pytest.raises(ArgumentError) as caught:
         registry.build(kind, name)

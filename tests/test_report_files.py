@@ -154,7 +154,7 @@ def test_a_link_stays_a_link_and_its_file_is_replaced(there, tmp_path) -> None:
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["deep", "first", "real", "second"]
 
 
-def test_a_folder_in_the_place_of_the_report_is_told(tmp_path) -> None:
+def test_a_folder_in_the_place_of_the_report_is_refused(tmp_path) -> None:
     with pytest.raises(MachineError, match="not a regular file"):
         write_text("new", tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -200,7 +200,7 @@ def full(tmp_path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["full", "link"])
-def test_a_full_device_is_told_and_stays_a_device(name, full, capsys) -> None:
+def test_a_full_device_is_reported_and_stays_a_device(name, full, capsys) -> None:
     full.with_name("link").symlink_to(full)
     node = full.stat()
     with pytest.raises(MachineError, match=r"E_DISK.*No space left"):

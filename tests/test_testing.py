@@ -114,12 +114,12 @@ def test_a_wrong_adapter_is_found(adapter, fact):
         testing.check_adapter(adapter(), "demo:gru")
 
 
-def test_an_adapter_with_an_honest_layer_passes():
+def test_an_adapter_with_a_correct_layer_passes():
     testing.check_adapter(with_layer(lambda dtype: scalar(0.9, dtype=dtype))(), "demo:gru")
 
 
 @pytest.mark.parametrize("part", [rotation(1.0, 0.3), jordan(0.8), BankPart([0.1, 0.99])])
-def test_an_honest_linear_layer_passes(part):
+def test_a_correct_linear_layer_passes(part):
     testing.check_linear_part(part)
 
 
@@ -197,7 +197,7 @@ def test_a_wrong_probe_is_found(probe, fact):
         testing.check_probe(probe, wrap(torch.nn.Linear(2, 2).double(), input_size=2))
 
 
-def test_an_honest_probe_passes():
+def test_a_correct_probe_passes():
     testing.check_probe(Stated(), wrap(torch.tanh, input_size=2))
 
 
@@ -256,5 +256,5 @@ def test_a_wrong_rule_is_found(one, fact):
         testing.check_rule(one)
 
 
-def test_an_honest_rule_passes():
+def test_a_correct_rule_passes():
     testing.check_rule(some_rule)

@@ -32,7 +32,7 @@ MEANINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much a run may cost, its seed, and whom to tell how far it is.
+    """How much a run may cost, its seed, and where its progress goes.
 
     `quick` asks for the reduced settings; without it the settings are the paper's.
     """

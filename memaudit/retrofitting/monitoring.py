@@ -185,17 +185,17 @@ class Reading:
 
         A horizon beyond the window is no number: the window is logged as `horizon_beyond`.
         """
-        told: dict[str, float] = {}
+        logged: dict[str, float] = {}
         for name, layers in (("gradient_over_weight", self.ratios), ("margin", self.margins)):
             whole = self.value(name)
             if whole is not None:
-                told[PREFIX + name] = whole
-                told |= {f"{PREFIX}{name}/{layer}": value for layer, value in layers.items()}
+                logged[PREFIX + name] = whole
+                logged |= {f"{PREFIX}{name}/{layer}": value for layer, value in layers.items()}
         if self.horizon is not None:
             beyond = math.isinf(self.horizon)
             name = "horizon_beyond" if beyond else "horizon"
-            told[PREFIX + name] = float(self.window) if beyond else self.horizon
-        return told
+            logged[PREFIX + name] = float(self.window) if beyond else self.horizon
+        return logged
 
 
 def extreme(values: Iterable[float], which: Callable[[Iterable[float]], float]) -> float:
@@ -213,22 +213,22 @@ MOST_RATIO = 100.0
 
 
 class Drift:
-    """Remembers the first value of every quantity, and tells each alarm once."""
+    """Remembers the first value of every quantity, and gives each alarm once."""
 
     def __init__(self) -> None:
         self._first: dict[str, float] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def alarms(self, reading: Reading) -> list[str]:
-        """Sentences about what has drifted since the first reading and was not told before."""
+        """Sentences about what has drifted since the first reading and was not reported before."""
         found = {
             "margin": self._margin(reading.value("margin")),
             "horizon": self._horizon(reading),
             "gradient_over_weight": self._ratio(reading.value("gradient_over_weight")),
             "nonfinite": "" if reading.finite else _NONFINITE,
         }
-        new = {name: said for name, said in found.items() if said and name not in self._told}
-        self._told |= set(new)
+        new = {name: said for name, said in found.items() if said and name not in self._reported}
+        self._reported |= set(new)
         return [f"step {reading.step}: {said}" for said in new.values()]
 
     def _margin(self, value: float | None) -> str:
@@ -338,8 +338,8 @@ def quick_horizon(
     if curve is not None and curve.status is Status.BELOW_FLOOR:
         return 0.0
     if curve is None or curve.status not in TELLING:
-        told = report.errors[0]["message"] if report.errors else ""
-        reason = told or (str(curve.status) if curve else str(Status.NOT_MEASURED))
+        error = report.errors[0]["message"] if report.errors else ""
+        reason = error or (str(curve.status) if curve else str(Status.NOT_MEASURED))
         raise SourceError("E_UNSUPPORTED", reason, stage="training")
     return math.inf if curve.horizon is None else float(curve.horizon)
 
@@ -409,8 +409,8 @@ class Monitor:
 
     def before_step(self) -> None:
         """Look at the gradients, which the optimizer is about to use."""
-        told = [(w.layer, gradient_over_weight(w)) for w in self._weights]
-        self._ratios = _by_layer(told, max)
+        ratios = [(w.layer, gradient_over_weight(w)) for w in self._weights]
+        self._ratios = _by_layer(ratios, max)
         self._finite = all(is_finite(w) for w in self._weights)
 
     def after_step(self, step: int, *, first: bool = False) -> tuple[Reading, str]:
@@ -461,14 +461,14 @@ class Monitor:
 
 
 def _by_layer(
-    told: Iterable[tuple[str, float | None]], which: Callable[[Iterable[float]], float]
+    found: Iterable[tuple[str, float | None]], which: Callable[[Iterable[float]], float]
 ) -> dict[str, float]:
     """One number for every layer, which may have several weights."""
-    found: dict[str, list[float]] = {}
-    for layer, value in told:
+    by_layer: dict[str, list[float]] = {}
+    for layer, value in found:
         if value is not None:
-            found.setdefault(layer, []).append(value)
-    return {layer: extreme(values, which) for layer, values in found.items()}
+            by_layer.setdefault(layer, []).append(value)
+    return {layer: extreme(values, which) for layer, values in by_layer.items()}
 
 
 class MonitoringCallback:

@@ -81,7 +81,7 @@ def test_what_is_not_shown_is_off_until_its_name_is_pressed(visit, page):
     assert visited.errors == []
 
 
-def test_hovering_tells_lag_and_values(visit, page):
+def test_hovering_shows_lag_and_values(visit, page):
     visited = visit(page)
     plot = figure(visited, "All queries").locator(".plot")
     plot.scroll_into_view_if_needed()

@@ -34,7 +34,7 @@ def test_a_report_is_put_into_the_card(card, folder, saved):
     ]
 
 
-def test_the_card_does_not_tell_where_the_folder_lies(card, folder, saved, tmp_path):
+def test_the_card_does_not_show_where_the_folder_lies(card, folder, saved, tmp_path):
     card(folder, saved)
     text = (folder / "README.md").read_text()
     assert str(tmp_path) not in text
@@ -51,7 +51,7 @@ def test_without_a_report_the_folder_is_scanned(card, stage, folder):
     assert "## Memory audit" in (folder / "README.md").read_text()
 
 
-def test_an_incomplete_audit_is_told_in_the_card(card, stage, folder):
+def test_the_card_says_that_an_audit_is_incomplete(card, stage, folder):
     stage.answer = report(curve(), complete=False)
     code, _, err = card(folder)
     assert code == 4
@@ -157,7 +157,7 @@ def test_a_report_about_shards_is_taken(card, folder, tmp_path):
     assert card(folder, of_weights(tmp_path / "r.json", joint))[0] == 0
 
 
-def test_weights_that_cannot_be_compared_are_told(card, folder, tmp_path):
+def test_the_card_says_that_weights_cannot_be_compared(card, folder, tmp_path):
     words = "memaudit: nobody can tell whether the report is about the weights of this folder; "
     assert one_line(card(folder, of_weights(tmp_path / "r.json", "ab12"))[2]).startswith(words)
     (folder / "model.safetensors").write_bytes(b"these")
@@ -199,7 +199,9 @@ def test_a_full_disk_leaves_both_files(card, folder, saved, monkeypatch, failing
     assert tree(folder) == before
 
 
-def test_a_file_in_the_place_of_the_folder_of_results_is_told_before_the_scan(card, stage, folder):
+def test_a_file_in_the_place_of_the_folder_of_results_is_refused_before_the_scan(
+    card, stage, folder
+):
     (folder / "README.md").write_text("mine\n")
     (folder / ".eval_results").write_text("a file\n")
     before = tree(folder)
@@ -220,7 +222,7 @@ def test_a_file_in_the_place_of_the_folder_of_results_is_told_before_the_scan(ca
         (".eval_results/memaudit.yaml", "file"),
     ],
 )
-def test_what_is_write_protected_is_told_before_the_scan(
+def test_what_is_write_protected_is_refused_before_the_scan(
     card, stage, folder, monkeypatch, name, what
 ):
     (folder / "README.md").write_text("mine\n")

@@ -101,7 +101,7 @@ def test_a_window_that_grew_is_no_fall(gate):
 
 
 @pytest.mark.parametrize("name", ["horizon", "half_life", "radius", "confidence"])
-def test_a_forgotten_percent_sign_is_told(name, capsys):
+def test_a_forgotten_percent_sign_is_named(name, capsys):
     code = main(["diff", "missing.json", "missing.json", "--fail-on", f"{name}<-20"])
     assert code == 2
     assert f"{name} is never negative; did you mean" in one_line(capsys.readouterr().err)

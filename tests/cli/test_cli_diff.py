@@ -134,7 +134,7 @@ def test_a_file_that_is_no_report_exits_with_three_and_is_named(text, diff, save
         assert str(path) in err
 
 
-def test_the_report_of_a_family_is_told_from_that_of_a_model(diff, saved, tmp_path):
+def test_the_report_of_a_family_is_not_taken_for_that_of_a_model(diff, saved, tmp_path):
     members = (member(4, 1.0, 1.0), member(8, 0.5, 2.0))
     path = family_report(*members).save(tmp_path / "family.json")
     code, _, err = diff(saved[0], path)

@@ -109,7 +109,7 @@ def test_an_interrupted_family_shows_what_was_measured(play):
         (["--json", "no-such-folder/f.json"], "does not exist"),
     ],
 )
-def test_wrong_arguments_are_told_before_any_work(play, words, fact):
+def test_wrong_arguments_are_refused_before_any_work(play, words, fact):
     code, out, err, calls = play(stable(), *words)
     assert (code in (2, 3), out, calls) == (True, "", [])
     assert fact in one_line(err)

@@ -78,7 +78,7 @@ def test_a_format_that_crashes_is_named_and_the_others_are_written(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["x.json", "x.md"]
 
 
-def test_a_difference_whose_page_crashes_is_told_as_text_and_calls_no_report_damaged(
+def test_a_difference_whose_page_crashes_is_printed_as_text_and_calls_no_report_damaged(
     saved, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setattr("memaudit.writers.html.render_document", broken)

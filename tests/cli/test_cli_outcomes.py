@@ -121,7 +121,7 @@ def test_an_interruption_keeps_the_partial_report(run, stage, tmp_path):
     assert not Report.load(tmp_path / "r.json").complete
 
 
-def test_an_interruption_while_the_report_is_written_is_told(run, stage, monkeypatch, tmp_path):
+def test_an_interruption_while_the_report_is_written_is_reported(run, stage, monkeypatch, tmp_path):
     def stop(*arguments):
         raise KeyboardInterrupt
 

@@ -34,7 +34,7 @@ def layer() -> RetrofittedLayer:
     )
 
 
-def test_the_page_tells_every_layer_within_eighty_columns():
+def test_the_page_shows_every_layer_within_eighty_columns():
     refused = RefusedLayer("rnn.l1", "RNN", "its eigenvectors are ill-conditioned")
     done = Retrofit("best", (layer(),), (refused,), difference=1e-16)
     page = plain_text(whole(done.document()))

@@ -235,7 +235,7 @@ def judged(run, stage, made: Report, gate: str) -> str | None:
         ((curve(), of_kind("undetermined", "impulse")), "rate>1", f"rate, which {UNDER_IMPULSE}"),
     ],
 )
-def test_a_query_that_tells_nothing_keeps_no_gate_open(run, stage, curves, gate, told):
+def test_a_query_without_a_verdict_keeps_no_gate_open(run, stage, curves, gate, told):
     assert judged(run, stage, report(*curves), gate) == told
 
 
@@ -310,7 +310,7 @@ def layered() -> Report:
         ("assumptions.causal<1", "assumptions.causal, which was not measured for b"),
     ],
 )
-def test_a_layer_that_tells_nothing_keeps_no_gate_open(run, stage, gate, told):
+def test_a_layer_without_a_verdict_keeps_no_gate_open(run, stage, gate, told):
     assert judged(run, stage, layered(), gate) == told
 
 
@@ -330,7 +330,7 @@ def test_a_format_whose_harm_is_not_known_everywhere_hits_its_gate(run, stage):
     assert judged(run, stage, told, "precision.bf16.relative_error>0.1") is None
 
 
-def test_a_state_that_was_not_read_may_tell_more(run, stage):
+def test_a_state_that_was_not_read_may_recall_more(run, stage):
     def state(name: str, capacity: float | None) -> Decoding:
         counts = {"numbers": 8, "used": 8, "inputs": 1, "half": 3, "samples": 100}
         kinds = {"kind": "state", "exact": False, "status": Status.OK, "floor": 0.0}

@@ -66,7 +66,7 @@ def test_a_kind_and_a_wildcard_narrow_the_list(capsys):
 
 
 @pytest.mark.parametrize("name", [name for name in BUILT_IN["probes"] if name != "memory"])
-def test_every_option_of_a_probe_is_told_in_a_line(name):
+def test_every_option_of_a_probe_is_explained_in_a_line(name):
     probe = registry.load(registry.find("probes", name))
     known = [f.name for f in fields(probe) if f.init]
     assert list(getattr(probe, "options", {})) == known

@@ -244,7 +244,7 @@ def test_a_terminal_that_hung_up_is_a_reader_who_has_left(arguments):
 
 @pytest.fixture
 def strange_format(monkeypatch, tmp_path):
-    """Registers a stranger's report format with that body of `render`."""
+    """Registers a plugin's report format with that body of `render`."""
 
     def register(body: str) -> None:
         code = f"""
@@ -272,7 +272,7 @@ class Strange(AbstractReportFormat):
         ("raise SystemExit(0)", "SystemExit: 0"),
     ],
 )
-def test_a_strangers_format_that_fails_keeps_the_other_reports(
+def test_a_plugins_format_that_fails_keeps_the_other_reports(
     run, strange_format, body, told, tmp_path
 ):
     strange_format(body)
@@ -333,20 +333,20 @@ def test_a_terminal_without_colours_has_its_own_width(term):
 SCRIPT = f"""{FOREGROUND}
 from memaudit.cli import signals
 
-heard, telling = os.pipe()
-os.set_inheritable(heard, True)
+reader, writer = os.pipe()
+os.set_inheritable(reader, True)
 say = signals.say
 
 def tell(words):
     say(words)
-    os.write(telling, b"\\n")
+    os.write(writer, b"\\n")
 
 signals.say = tell
 signals.Stopping.PATIENCE, signals.Stopping.ECHO = 0.0, -1.0
 code = 0
 with signals.Stopping() as stopping:
     try:
-        os.system(sys.argv[1].format(pid=os.getpid(), until_heard=f"read word <&{{heard}}"))
+        os.system(sys.argv[1].format(pid=os.getpid(), until_said=f"read word <&{{reader}}"))
     except KeyboardInterrupt:
         code = stopping.exit_code(130)
         print("kept")
@@ -358,11 +358,11 @@ WAITING = "memaudit: stopping after the pass that is under way; once more to sto
 @pytest.mark.parametrize(
     ("step", "outcome"),
     [
-        ("kill -TERM {pid}; {until_heard}", (143, "kept\n", WAITING)),
-        ("kill -TERM {pid}; {until_heard}; kill -HUP {pid}; {until_heard}", (143, "", WAITING)),
+        ("kill -TERM {pid}; {until_said}", (143, "kept\n", WAITING)),
+        ("kill -TERM {pid}; {until_said}; kill -HUP {pid}; {until_said}", (143, "", WAITING)),
         ("true", (0, "", "")),
     ],
-    ids=["one is heard at once and obeyed later", "a second one ends the process", "none"],
+    ids=["one is answered at once and obeyed later", "a second one ends the process", "none"],
 )
 def test_signals_in_a_native_step(step, outcome):
     done = subprocess.run([sys.executable, "-c", SCRIPT, step], capture_output=True, text=True)

@@ -215,7 +215,7 @@ def test_a_folder_is_no_file_to_write_to(run, stage, tmp_path, option):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_annotations_tell_of_the_gate_that_was_hit(run, stage):
+def test_annotations_name_the_gate_that_was_hit(run, stage):
     stage.answer = report(of_kind("persistent"))
     code, out, err = run("--report", "github=-", "--fail-on", "warning")
     assert code == 1

@@ -116,7 +116,7 @@ def test_a_jordan_block_rises_first_and_falls_with_its_eigenvalue():
         (lambda t: 0 * t, "memoryless"),
     ],
 )
-def test_every_kind_of_decay_is_told(rho, kind):
+def test_every_kind_of_decay_is_recognised(rho, kind):
     found = looked_at(by_lag(rho, 256))
     assert (found.decay.kind, found.measured_decay.kind) == (kind, kind)
     assert found.deviation <= ROUNDING

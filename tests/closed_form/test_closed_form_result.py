@@ -94,7 +94,7 @@ def test_a_layer_within_rounding_or_unmeasured_contradicts_nothing(deviation):
     assert [f for f in found if f.code == "MA116"] == []
 
 
-def test_a_layer_whose_answer_is_not_finite_is_told_with_its_place():
+def test_a_layer_whose_answer_is_not_finite_is_reported_with_its_place():
     wrong = linear_layer(deviation=math.inf, where="encoder")
     (found,) = [f for f in judge(report(closed_form=(wrong,))) if f.code == "MA116"]
     assert found.where == "encoder: layers.0"

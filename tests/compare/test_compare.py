@@ -17,7 +17,7 @@ def titles(difference):
     return {section.title: section for section in difference.document().sections}
 
 
-def test_the_first_sentence_tells_better_from_worse():
+def test_the_first_sentence_says_whether_it_is_better_or_worse():
     both = compare(made(0.9), made(0.99))
     assert both.headline == "margin 0.1 -> 0.01 (-90 %); findings: none"
     verdicts = {row[0]: row[4] for row in titles(both)["Numbers"].tables[0].rows}

@@ -29,7 +29,7 @@ def test_a_larger_model_that_is_no_better_unmoved_is_worse_from_zero_on():
     assert crossing(BETAS, flat(0.1, 1.0), flat(0.1, 9.0), starts=(0.1, 0.1), cap=10.0) == 0.0
 
 
-def test_what_has_happened_at_the_first_beta_is_told_as_that_beta():
+def test_what_has_happened_at_the_first_beta_is_reported_as_that_beta():
     found = crossing(BETAS, flat(1e-4, 1.0), flat(1e-5, 9.0), starts=(1e-4, 1e-5), cap=10.0)
     assert found == BETAS[0]
 

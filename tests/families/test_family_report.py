@@ -31,20 +31,20 @@ def grown(**last):
     return family_report(member(2, 0.5, 1.0), member(4, 0.2, 1.0), member(8, 0.1, 1.0, **last))
 
 
-def test_weights_that_grow_fourfold_are_told():
+def test_weights_that_grow_fourfold_are_reported():
     assert weights(grown(weight=4.0)) == []
     (found,) = weights(grown(weight=4.1))
     assert (found.where, "from 1 to 4.1" in found.message) == ("weights", True)
 
 
-def test_a_margin_that_melts_is_told_where_moves_reach_the_boundary():
+def test_a_shrinking_margin_is_reported_where_moves_reach_the_boundary():
     (found,) = weights(grown(margin=0.01, radius=0.008))
     assert (found.where, "from 0.1 to 0.01" in found.message) == ("modes", True)
     assert weights(grown(margin=0.01, radius=math.inf)) == []
     assert weights(grown(margin=0.03, radius=0.008)) == []
 
 
-def test_a_model_beyond_the_boundary_is_told_too():
+def test_a_model_beyond_the_boundary_is_reported_too():
     (found,) = weights(grown(margin=-0.2, radius=0.001))
     assert "from 0.1 to -0.2" in found.message
 

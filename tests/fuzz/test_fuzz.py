@@ -24,7 +24,7 @@ def test_only_refusals_come_out(target: Target, examples: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.safetensors", "b.pt", "c.pt", "d.npz", "e.npz"])
-def test_the_seeds_are_honest(name: str, tmp_path) -> None:
+def test_every_seed_opens(name: str, tmp_path) -> None:
     path = tmp_path / name
     path.write_bytes(corpus.files()[name])
     found = open_checkpoint(path).tensors

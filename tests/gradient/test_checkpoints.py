@@ -57,7 +57,7 @@ def test_the_form_of_every_layer_is_found(shared, name):
 
 
 @pytest.mark.parametrize("name", ["s4d_standalone/small", "lru_jax/small"])
-def test_the_recommended_form_has_the_gradient_that_was_foretold(shared, name):
+def test_the_recommended_form_has_the_predicted_gradient(shared, name):
     """Descent in the recommended form is run by hand, through the rates of the layer itself."""
     subject = loaded(shared, name)
     record = Gradient().measure(subject, Setting(horizon=64)).layers[0]

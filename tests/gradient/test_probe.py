@@ -136,7 +136,7 @@ def test_the_recommended_form_is_stable_complete_and_has_the_smallest_ratio():
     assert "AdamW" in record.reasoning
 
 
-def test_modes_out_of_reach_are_counted_and_the_b_that_reaches_them_is_told():
+def test_modes_out_of_reach_are_counted_and_the_b_that_reaches_them_is_named():
     copies = DiagonalCopies(Exp(), torch.tensor([-16.0, -4.0, -0.5]).double(), dt=0.01)
     (record,) = Gradient().measure(DiagonalSubject(copies), SETTING).layers
     best = next(one for one in record.reparams if one.name == "best")
@@ -322,7 +322,7 @@ def test_a_weight_of_zero_whose_mode_nothing_drives_out_sets_no_rate():
     assert rate == pytest.approx(0.2, rel=1e-12)
 
 
-def test_the_rate_names_its_weight_and_a_smaller_one_for_all_weights_is_told():
+def test_the_rate_names_its_weight_and_a_smaller_one_for_all_weights_is_given():
     copies = SharedRates(Exp(), RATES, blocks=True)
     # A step size of e^0.001: moving its raw weight by its own size takes next to nothing.
     copies.weights = {**copies.weights, "log_dt": doubles(-0.001, -1.6)}

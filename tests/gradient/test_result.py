@@ -12,7 +12,7 @@ def found(**changes):
     return list(gradient_range.check(report(curve(), gradient=(gradient(**named),))))
 
 
-def test_a_largest_ratio_far_above_the_median_is_told():
+def test_a_largest_ratio_far_above_the_median_is_reported():
     spread = (form("exp", 20.1, median=0.2), form("softplus", 10.0))
     (finding,) = found(reparams=spread)
     assert (
@@ -24,20 +24,20 @@ def test_a_largest_ratio_far_above_the_median_is_told():
     assert finding.where == "layers.0"
 
 
-def test_a_ratio_far_above_that_of_the_recommended_form_is_told_with_its_place():
+def test_a_ratio_far_above_that_of_the_recommended_form_is_reported_with_its_place():
     worse = (form("exp", 20.1), form("softplus", 2.0))
     (finding,) = found(reparams=worse, where="encoder")
     assert "where softplus has 2 at the same eigenvalues" in finding.message
     assert finding.where == "encoder: layers.0"
 
 
-def test_a_layer_that_has_the_recommended_form_is_told_the_safe_rate_alone():
+def test_a_layer_that_has_the_recommended_form_gets_the_safe_rate_alone():
     spread = (form("exp", 20.1, median=0.2),)
     (finding,) = found(reparams=spread, recommended="exp")
     assert finding.advice == "keep gradient descent on layers.0.log_A_real below 0.12"
 
 
-def test_a_smaller_rate_that_other_weights_of_the_layer_need_is_told_too():
+def test_a_smaller_rate_that_other_weights_of_the_layer_need_is_given_too():
     spread = (form("exp", 20.1, median=0.2),)
     (finding,) = found(reparams=spread, recommended="exp", own=400.0)
     assert finding.advice == (

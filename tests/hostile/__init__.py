@@ -1,1 +1,1 @@
-"""Hostile files and bad days: every case with the exit code and the error code it must end in."""
+"""Hostile files and failures: every case with the exit code and the error code it must end in."""

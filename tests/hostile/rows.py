@@ -86,7 +86,7 @@ Check = Callable[[Outcome], None]
 
 @dataclass(frozen=True)
 class Row:
-    """One hostile input or bad day.
+    """One hostile input or failure of the machine.
 
     `arrange` makes the inputs and gives back the arguments of `memaudit`, which runs once with each
     of `modes` added to them. `check` asserts what else must hold; `says` stands in the error. Where

@@ -1,4 +1,4 @@
-"""Bad days: full disks, signals, files that change meanwhile, and what lies in the folder.
+"""Failures: full disks, signals, files that change meanwhile, and what lies in the folder.
 
 What was measured is kept, no report is torn, and an earlier report stays until it is replaced.
 """
@@ -292,5 +292,7 @@ ROWS = [*DISKS, *SIGNALS, *CHANGES, *PLACES]
 
 
 @parametrized(ROWS)
-def test_a_bad_day_costs_no_report(row: Row, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_of_the_machine_costs_no_report(
+    row: Row, capfd: pytest.CaptureFixture[str]
+) -> None:
     run(row, __name__, capfd)

@@ -1,4 +1,4 @@
-"""A hub on this machine: it lists, redirects and serves repositories, and has every bad day."""
+"""A hub on this machine: it lists, redirects and serves repositories, and fails in every way."""
 
 from __future__ import annotations
 
@@ -194,8 +194,8 @@ class Hub:
         answer.send(200, self.repositories[f"{organisation}/{name}"].files[unquote(file)])
 
 
-def silence(answer: Answer) -> None:
-    """Take the question and say nothing."""
+def no_answer(answer: Answer) -> None:
+    """Take the request and answer nothing."""
     answer.hub.over.wait(FOREVER)
 
 

@@ -315,7 +315,7 @@ def test_the_limits_hold_for_the_index_and_for_all_shards_together(tmp_path: Pat
     assert "8.0 TB" in refusal(tmp_path).fact
 
 
-def test_reading_is_told_over_all_shards(tmp_path: Path, monkeypatch) -> None:
+def test_progress_of_reading_runs_over_all_shards(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("memaudit.loading.files._REPORT_EVERY", 1)
     seen: list[tuple[str, int, int]] = []
     split(tmp_path)

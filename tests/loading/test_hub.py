@@ -27,8 +27,8 @@ from tests.loading.hub_server import (
     dripping,
     first_time,
     git_object,
+    no_answer,
     point_at,
-    silence,
     stalling,
     status,
 )
@@ -132,7 +132,7 @@ def test_a_branch_a_tag_or_a_commit_is_found_again_offline(revision: str | None)
     )
 
 
-def test_the_progress_of_a_download_is_told():
+def test_the_progress_of_a_download_is_reported():
     told: list[tuple[str, int, int]] = []
     with Hub(repository()):
         memaudit.scan(
@@ -216,7 +216,7 @@ def test_half_a_copy_is_no_copy(repo: Repository, hub_home: Path):
     [
         ("answered 503", status(503)),
         ("answered 429 and asks to wait 7 s", status(429, Retry_After="7")),
-        ("gave no answer for 1 s", silence),
+        ("gave no answer for 1 s", no_answer),
         ("does not answer as a hub", body(b"<html>Sign in to the guest network</html>")),
         ("refused the connection", None),
     ],
@@ -277,7 +277,7 @@ def test_the_store_of_large_files_knows_no_users():
 
 
 @pytest.mark.parametrize(
-    ("listing", "ends"), [(status(401), 3), (status(500), 5), (silence, 5), (None, 3)]
+    ("listing", "ends"), [(status(401), 3), (status(500), 5), (no_answer, 5), (None, 3)]
 )
 def test_the_token_is_sent_to_the_hub_alone_and_never_printed(
     listing: Trouble | None, ends: int, monkeypatch, capfd
@@ -393,11 +393,11 @@ def test_a_disk_that_is_full(monkeypatch: pytest.MonkeyPatch):
 # How long a hub is waited for.
 
 STALLS = {
-    "a silent listing": ("listing", silence),
+    "an unanswered listing": ("listing", no_answer),
     "half a listing": ("listing", stalling(1000, b"{")),
     "a listing in drops": ("listing", dripping(1000, pause=0.2)),
-    "a silent head": ("head", silence),
-    "a silent store": ("store", silence),
+    "an unanswered head": ("head", no_answer),
+    "an unanswered store": ("store", no_answer),
     "half a file": ("store", stalling(len(WEIGHTS), WEIGHTS[:50])),
     "a file in drops": ("store", dripping(len(WEIGHTS), pause=0.2)),
 }
@@ -415,8 +415,8 @@ def test_a_hub_that_stalls_is_given_up(stall: str, hub_home: Path):
     assert left == []
 
 
-def test_the_process_ends_though_the_hub_is_still_silent():
-    with Hub(repository(), head=silence):
+def test_the_process_ends_though_the_hub_has_not_answered():
+    with Hub(repository(), head=no_answer):
         done = subprocess.run(
             [sys.executable, "-m", "memaudit", "scan", NAME, "--timeout", "1"],
             capture_output=True,

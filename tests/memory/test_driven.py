@@ -90,7 +90,7 @@ def test_the_share_is_what_the_kernel_has_behind_its_first_value():
 # Known answers
 
 
-def test_a_read_out_that_silence_shuts_is_seen_in_use():
+def test_a_readout_that_zero_input_shuts_is_seen_in_use():
     def step(h, u):
         h = 0.9 * h + u
         return h, torch.tanh(u) * h
@@ -155,7 +155,7 @@ def test_a_recurrence_beside_a_large_skip_path_is_called_unused():
     assert curve.share == pytest.approx(gain, rel=0.2)
 
 
-def test_a_bounded_oscillation_under_a_constant_input_is_told_as_that():
+def test_a_bounded_oscillation_under_a_constant_input_is_reported_as_that():
     angle = torch.tensor(0.3, dtype=torch.float64)
     turn = 1.3 * torch.stack(
         [torch.stack([angle.cos(), -angle.sin()]), torch.stack([angle.sin(), angle.cos()])]

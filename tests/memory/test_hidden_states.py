@@ -74,7 +74,7 @@ def test_the_layer_that_remembers_longest_is_named(report):
     assert longest_layers(text)["impulse"] == "second"
 
 
-def test_layers_that_the_window_cannot_tell_apart_are_not_told_apart(report):
+def test_layers_that_the_window_cannot_distinguish_are_not_ranked(report):
     alike = {name: report.layers["second"] for name in ("a", "b")}
     assert longest_layers(alike) == {}
 

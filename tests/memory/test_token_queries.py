@@ -140,7 +140,7 @@ def test_what_the_tokenizer_does_not_know_is_said():
     assert scanned(Ignorant(), "context", text="abc " * 40).status is not Status.UNKNOWN_TEXT
 
 
-def test_the_text_of_a_file_is_read_and_told_by_its_digest(tmp_path):
+def test_the_text_of_a_file_is_read_and_named_by_its_digest(tmp_path):
     file = tmp_path / "text.txt"
     file.write_text(TEXT, encoding="utf-8")
     report = memaudit.scan(LetterFilter(), queries=["context"], probes=[], horizon=64, text=file)

@@ -48,7 +48,7 @@ def test_a_small_nonlinear_memory_does_not_hide_behind_a_skip_connection() -> No
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_half_precision_is_not_mistaken_for_silence(dtype: str) -> None:
+def test_half_precision_is_not_mistaken_for_no_answer(dtype: str) -> None:
     report = memaudit.scan("demo:gru", dtype=dtype, horizon=128)
     for curve in report.memory.values():
         assert curve.decay.kind != "memoryless"
@@ -291,7 +291,7 @@ def test_every_assumption_says_what_was_compared() -> None:
         assert item.residual is not None
 
 
-# What silence is: zeros, or a real input around which the model is probed.
+# What counts as zero input: zeros, or a real input around which the model is probed.
 
 
 DECAY, RESTING = 0.8, 2.0
@@ -313,7 +313,7 @@ def subject():
     return made
 
 
-def test_silence_that_shuts_a_gate_is_said(subject):
+def test_a_gate_that_zero_input_shuts_is_reported(subject):
     report = memaudit.scan(subject, horizon=64, amplitudes=(1.0,))
     assert report.memory["impulse"].decay.kind == "memoryless"
     assert report.memory["heaviside"].decay.kind == "exponential"

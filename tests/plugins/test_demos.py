@@ -86,7 +86,7 @@ def test_the_mamba_predicts_the_next_letter_far_better_than_chance() -> None:
     assert loss < 0.5 * math.log(subject.vocabulary or 1)
 
 
-def test_the_bert_tells_good_reviews_from_bad_ones() -> None:
+def test_the_bert_separates_good_reviews_from_bad_ones() -> None:
     subject = memaudit.load("demo:bert")
     batch = train_zoo_demos.bert().batch(64, drawn())
     chosen = subject.respond(batch["input_ids"]).argmax(-1)

@@ -168,7 +168,7 @@ def test_a_bare_stack_answers_as_torch_does(tmp_path: Path, name: str, prefix: s
     assert (subject.identity.coverage, subject.identity.dtype) == (1.0, "float64")
 
 
-def test_wrappers_enter_the_names_of_layers_only_to_tell_them_apart(tmp_path: Path) -> None:
+def test_wrappers_enter_the_names_of_layers_only_to_keep_them_distinct(tmp_path: Path) -> None:
     subject = opened(tmp_path, prefixed("module.model.encoder.rnn.", nn.GRU(2, 3, 2)))
     names = [layer.layer for layer in subject.identity.recurrences]
     assert names == ["encoder.rnn.l0", "encoder.rnn.l1"]

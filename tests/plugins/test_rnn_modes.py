@@ -157,14 +157,14 @@ def test_states_jacobians_and_eigenvalues_at_rest_are_those_recorded(
     folder = shared / "fixtures" / "torch_rnn" / name
     recorded, subject = records(folder), memaudit.load(folder)
     dynamics = only(subject)
-    silence = torch.zeros(1, 512, dynamics.width, dtype=torch.float64)
-    state = walked(dynamics, silence)[0, -1]
+    zero = torch.zeros(1, 512, dynamics.width, dtype=torch.float64)
+    state = walked(dynamics, zero)[0, -1]
     # In the order of the records: h of all layers, then c of all layers.
     parts = 2 if name == "lstm_uni" else 1
     split = [torch.arange(b.start, b.stop).chunk(parts) for b in dynamics.blocks.values()]
     order = torch.cat([indices[part] for part in range(parts) for indices in split])
     torch.testing.assert_close(state[order], recorded["zero_state64"], rtol=0, atol=EXACT)
-    jacobian = jacrev(lambda s: dynamics.step(s[None], silence[:, 0])[0])(state)
+    jacobian = jacrev(lambda s: dynamics.step(s[None], zero[:, 0])[0])(state)
     found = jacobian[order][:, order]
     torch.testing.assert_close(found, recorded["zero_jacobian64"], rtol=0, atol=1e-11)
     layers = Spectrum(trajectory=32).measure(subject, Setting(level="quick")).layers
@@ -296,7 +296,7 @@ def test_layers_are_called_as_in_spectra_by_their_path_in_any_module() -> None:
         assert [d.layer for d in told(kind(2, 3))] == list(only(memaudit.load(kind(2, 3))).blocks)
 
 
-def test_half_precision_is_told_as_well() -> None:
+def test_half_precision_is_reported_as_well() -> None:
     gru = drawn(nn.GRU(3, SIZE)).bfloat16()
     (decay,) = dense(gru)
     (exact,) = dense(copy.deepcopy(gru).double())
@@ -433,7 +433,7 @@ def test_half_precision_keeps_raw_weights_only_where_they_are_wider() -> None:
 
 
 @pytest.mark.parametrize("kind", CELLS)
-def test_a_retrofitted_cell_is_run_by_what_it_makes_and_tells_its_form(kind: type) -> None:
+def test_a_retrofitted_cell_is_run_by_what_it_makes_and_names_its_form(kind: type) -> None:
     plain = drawn(kind(3, 4))
     subject = memaudit.load(retrofitted(copy.deepcopy(plain)))
     wanted = memaudit.load(plain).respond(noise(2, 6, 3).float())

@@ -82,7 +82,7 @@ def test_without_a_telling_name_only_the_recurrent_layer_is_run(tmp_path: Path, 
     require_only_the_stack(opened(tmp_path, {name: linear, "encoder.gru": gru}), gru, name)
 
 
-def test_a_prefix_shared_with_the_stack_tells_nothing(tmp_path: Path) -> None:
+def test_a_prefix_shared_with_the_stack_proves_nothing(tmp_path: Path) -> None:
     linear, gru = nn.Linear(5, 4), nn.GRU(4, 5)
     subject = opened(tmp_path, {"encoder.head": linear, "encoder.gru": gru})
     assert "head" in subject.identity.assumed
@@ -189,7 +189,7 @@ def test_at_most_eight_unused_tensors_are_named(tmp_path: Path) -> None:
 # -- Encoders, embeddings, heads and pooling.
 
 
-def test_encoder_and_head_are_run_and_told(tmp_path: Path) -> None:
+def test_encoder_and_head_are_run_and_named(tmp_path: Path) -> None:
     encoder, lstm, head = nn.Linear(6, 3), nn.LSTM(3, 4), nn.Linear(4, 2)
     layers = {"embed_in": encoder, "lstm": lstm, "fc": head}
     subject = opened(tmp_path, layers)

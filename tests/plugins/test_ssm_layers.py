@@ -138,7 +138,7 @@ def test_the_modes_follow_a_moved_weight_as_the_formula_says() -> None:
     torch.testing.assert_close(slope, -nu.exp() * torch.exp(-nu.exp()), rtol=1e-12, atol=0)
 
 
-def test_a_mode_moved_over_the_boundary_is_told_and_does_not_spoil_the_other_copies() -> None:
+def test_a_mode_moved_over_the_boundary_is_reported_and_does_not_spoil_the_other_copies() -> None:
     layer = S4D(1, 12, parameterization="direct", generator=seeded())
     subject = memaudit.load(layer, dtype="float64")
     model: Any = subject.perturbable()
@@ -227,7 +227,7 @@ def test_layers_inside_other_modules_are_found_once_by_their_paths() -> None:
     assert told(nn.LSTM(3, 4)) == []
 
 
-def test_clipped_rates_signed_steps_and_lone_kernels_are_told() -> None:
+def test_clipped_rates_signed_steps_and_lone_kernels_are_noted() -> None:
     clipped = one_told(S5(3, 4, clip_eigs=True, generator=seeded()))
     assert isinstance(clipped, DiagonalDecay)
     assert (clipped.law.name, clipped.part) == ("clip", "real")
@@ -241,7 +241,7 @@ def test_clipped_rates_signed_steps_and_lone_kernels_are_told() -> None:
     assert alone.note == TIED
 
 
-def test_hosts_tell_their_scans(tmp_path: Path) -> None:
+def test_hosts_list_their_scans(tmp_path: Path) -> None:
     host = opened({**mixer("a."), **mixer("b.", seed=5)}, tmp_path)
     assert list(host.live_modules()) == ["a", "b"]
     for name, module in host.live_modules().items():
@@ -332,7 +332,7 @@ def test_the_names_of_lru_and_s5_are_enough() -> None:
     ("shift", "stated", "law"),
     [(-1.0, None, "direct"), (0.0, None, None), (0.0, False, "direct"), (0.0, True, "clip")],
 )
-def test_rates_that_may_be_clipped_are_told_only_where_that_makes_no_difference(
+def test_rates_that_may_be_clipped_are_given_only_where_that_makes_no_difference(
     shift: float, stated: bool | None, law: str | None
 ) -> None:
     tensors = {"Lambda_re": shift - draw(4).abs(), "Lambda_im": draw(4), "log_step": draw(4, 1)}
@@ -348,7 +348,7 @@ def s4(**others: Tensor) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("name", S4_LAWS)
-def test_version_four_is_told_by_the_transform_that_it_keeps(name: str) -> None:
+def test_version_four_is_recognised_by_the_transform_that_it_keeps(name: str) -> None:
     tensors = s4(inv_dt=draw(3, 1), A_real=draw(3, 2), A_imag=draw(3, 2))
     decay = one_told(holding(tensors, real_transform=name, dt_transform="none"))
     assert isinstance(decay, DiagonalDecay)
@@ -370,7 +370,7 @@ def test_version_four_is_told_by_the_transform_that_it_keeps(name: str) -> None:
         ("w", (), "pairs", "direct", UNTIED),
     ],
 )
-def test_older_versions_are_told_by_their_names(
+def test_older_versions_are_recognised_by_their_names(
     raw: str, further: tuple[str, ...], part: str, law: str, note: str
 ) -> None:
     extra = {name: draw(3, 2) for name in further}
@@ -389,7 +389,7 @@ def test_relu_got_its_floor_with_the_diagonal_form() -> None:
     assert [float(floor) for floor in floors] == [0.0, -1e-4]
 
 
-def test_directions_that_no_other_zoo_knows_are_told_and_others_are_not() -> None:
+def test_directions_that_no_other_zoo_knows_are_noted_and_others_are_not() -> None:
     both = one_told(holding({**mixer(), **mixer(way="b")}))
     assert isinstance(both, DiagonalDecay)
     assert both.name == "A_b_log"
@@ -428,7 +428,7 @@ def raw_of(layer: nn.Module) -> Tensor:
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_retrofitted_layer_keeps_answers_modes_and_roles_and_tells_its_form(name: str) -> None:
+def test_a_retrofitted_layer_keeps_answers_modes_and_roles_and_names_its_form(name: str) -> None:
     plain = LAYERS[name]()
     layer = doubled(deepcopy(plain))
     before, after = memaudit.load(plain), memaudit.load(layer)
@@ -463,7 +463,7 @@ def test_gradients_reach_the_raw_weight(name: str, execution: str) -> None:
     assert bool((found != 0.0).any())
 
 
-def test_selective_scans_tell_the_new_form(tmp_path: Path) -> None:
+def test_selective_scans_name_the_new_form(tmp_path: Path) -> None:
     (part,) = opened(mixer(), tmp_path, dtype=torch.float64).parts().values()
     check_perturbable(part)
     (old,) = part.spectra()

@@ -152,7 +152,7 @@ def test_without_a_config_everything_unsaid_is_asked_for_by_name(tmp_path):
         memaudit.load(flax.saved(tmp_path, tree_of()))
 
 
-def test_a_config_that_is_silent_about_the_norm_leaves_the_reason(tmp_path):
+def test_a_config_without_the_norm_leaves_the_reason(tmp_path):
     config = {"pooling": "none", "prenorm": True}
     subject = memaudit.load(flax.saved(tmp_path, tree_of(), config))
     assert subject.identity.assumed == {"norm": "layer (the file has no running statistics)"}
@@ -214,7 +214,7 @@ def test_an_unknown_tensor_inside_a_layer_is_refused(tmp_path):
         memaudit.load(tmp_path / "model.safetensors")
 
 
-def test_a_layer_without_gamma_is_told_to_be_incomplete(tmp_path):
+def test_a_layer_without_gamma_is_reported_as_incomplete(tmp_path):
     tensors = ported("pairs")
     del tensors["gamma_log"]
     save_file(tensors, tmp_path / "model.safetensors")

@@ -348,7 +348,7 @@ def test_the_original_language_model_of_mamba2_is_left_to_who_runs_it_whole(tmp_
     assert SsmAdapter().claim(parse_source(written(state, tmp_path))) is None
 
 
-def test_a_host_tells_its_kinds_of_mixers(tmp_path: Path) -> None:
+def test_a_host_names_its_kinds_of_mixers(tmp_path: Path) -> None:
     state = stored(selective(), "a.") | stored(dual(), "b.") | mixer("c.")
     host = opened(state, tmp_path)
     assert host.identity.description == (

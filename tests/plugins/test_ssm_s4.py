@@ -124,7 +124,7 @@ def test_real_modes_are_doubled_as_s4_doubles_them(tmp_path: Path) -> None:
     assert opened(folder).identity.recurrences[0].size == H * N
 
 
-def test_modes_above_half_the_band_limit_are_silent(tmp_path: Path) -> None:
+def test_modes_above_half_the_band_limit_do_not_reach_the_output(tmp_path: Path) -> None:
     state = kernel_state()
     parts = parts_of(state)
     cycles = parts["dt"] * np.abs(parts["rates"].imag) / (2 * np.pi)
@@ -169,7 +169,7 @@ def test_a_readout_that_nothing_can_restore_is_refused() -> None:
     assert condition == pytest.approx(1.0)
 
 
-def test_the_condition_of_the_restored_readout_is_told() -> None:
+def test_the_condition_of_the_restored_readout_is_reported() -> None:
     layer = S4(3, 4, rank=1, generator=torch.Generator().manual_seed(0)).double()
     layer.requires_grad_(False)
     assert layer.condition == 1.0

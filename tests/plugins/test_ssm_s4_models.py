@@ -300,7 +300,7 @@ def test_an_embedding_takes_tokens(tmp_path: Path) -> None:
     torch.testing.assert_close(subject.respond(tokens), decoded(x, state), rtol=0, atol=1e-10)
 
 
-def test_blocks_are_heard_by_their_names(tmp_path: Path) -> None:
+def test_blocks_are_hooked_by_their_names(tmp_path: Path) -> None:
     subject = opened(trainer_saved(tmp_path, trainer_state(), trainer_config()))
     heard: dict[str, Tensor] = {}
     subject.respond_with_hook(draw(1, T, 2), lambda name, x: heard.update({name: x}))

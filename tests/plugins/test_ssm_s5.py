@@ -102,7 +102,7 @@ def test_the_layer_is_the_recurrence_that_it_states(execution, disc, conj_sym, r
     torch.testing.assert_close(run(layer, u), wanted, **CLOSE)
 
 
-def test_both_directions_hear_the_present_step():
+def test_both_directions_see_the_present_step():
     layer = S5(1, 1, bidirectional=True)
     cast(layer, torch.float64)
     with torch.no_grad():
@@ -161,7 +161,7 @@ def test_factors_multiply_without_conjugation():
     assert torch.equal(layer.stored()[1], torch.full((3, 2), -1 + 0j))
 
 
-def test_a_config_of_s5_pytorch_is_heard(tmp_path):
+def test_a_config_of_s5_pytorch_is_used(tmp_path):
     tree = flax.s5_layer(np.random.default_rng(2))
     config = {"discretization": "bilinear", "conj_sym": False}
     said = {"discretization": "bilinear", "liquid": False, "degree": 1}
@@ -240,7 +240,7 @@ def test_an_activation_that_the_tensors_deny_is_refused(tmp_path):
     ],
     ids=str,
 )
-def test_every_setting_of_the_classifier_is_heard(tmp_path, changed, readout):
+def test_every_setting_of_the_classifier_is_used(tmp_path, changed, readout):
     config = {**CONFIG, **changed, "bidirectional": readout != "C"}
     tree = tree_of(readout=readout, batch=bool(config["batchnorm"]))
     subject = memaudit.load(flax.saved(tmp_path, tree, config))

@@ -224,7 +224,7 @@ def test_unknown_options_are_refused(tmp_path: Path) -> None:
         opened(mixer(), tmp_path, layer="all")
 
 
-def test_wrappers_do_not_enter_the_names_unless_they_tell_two_apart(tmp_path: Path) -> None:
+def test_wrappers_do_not_enter_the_names_unless_they_distinguish_two(tmp_path: Path) -> None:
     assert list(opened(mixer("module.model.enc.0."), tmp_path).parts()) == ["enc.0"]
     twins = mixer("model.enc.") | mixer("net.enc.")
     assert sorted(opened(twins, tmp_path).parts()) == ["model.enc", "net.enc"]

@@ -361,7 +361,7 @@ def test_a_bias_that_was_lost_is_missed(tmp_path: Path, where: str) -> None:
 
 
 @pytest.mark.shared
-def test_without_a_config_the_settings_are_asked_for_and_a_missing_bias_is_told(
+def test_without_a_config_the_settings_are_asked_for_and_a_missing_bias_is_noted(
     tmp_path: Path,
 ) -> None:
     state = state_of("stablessm/best")

@@ -122,7 +122,7 @@ def test_fewer_patches_keep_their_rotary_positions() -> None:
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, "mixer"])
-def test_models_that_are_bound_to_their_grid_are_filled_with_silence(family: str) -> None:
+def test_models_that_are_bound_to_their_grid_are_filled_with_zeros(family: str) -> None:
     subject = opened(small(family).double())
     assert isinstance(subject, PatchSubject)
     word = "fill" if family in BOUND else "cut"
@@ -174,7 +174,7 @@ def test_float64_is_really_float64(family: str) -> None:
     torch.testing.assert_close(near, far, rtol=0.0, atol=1e-4 * float(near.abs().max()))
 
 
-def test_every_block_tells_its_patches() -> None:
+def test_every_block_gives_its_patches() -> None:
     model: Any = vit().double()
     subject = opened(model)
     heard: dict[str, Tensor] = {}
@@ -189,7 +189,7 @@ def test_every_block_tells_its_patches() -> None:
     assert torch.equal(answer, subject.respond(sequences))
 
 
-def test_blocks_of_a_filled_grid_tell_as_many_steps_as_were_fed() -> None:
+def test_blocks_of_a_filled_grid_give_as_many_steps_as_were_fed() -> None:
     heard: list[tuple[int, ...]] = []
     subject = opened(small("beit").double())
     subject.respond_with_hook(

@@ -131,7 +131,7 @@ def test_prefixes_of_the_classifier_are_reproduced(kind: str) -> None:
         close(answer, row, 1e-4)
 
 
-def test_recurrent_and_attention_layers_are_told_apart() -> None:
+def test_recurrent_and_attention_layers_are_distinguished() -> None:
     notes = fixture("recurrentgemma_hf").identity.notes
     assert any(n.startswith("2 recurrent layers, 64.4 %") and "layers.1" in n for n in notes)
     assert any(n.startswith("1 attention layer, 33.5 %") and "layers.2" in n for n in notes)

@@ -40,7 +40,7 @@ def test_a_saved_model_answers_as_it_did(name: str, tmp_path: Path) -> None:
     torch.testing.assert_close(answer, expected, rtol=0, atol=2e-6)
 
 
-def test_the_front_door_opens_a_saved_folder(tmp_path: Path) -> None:
+def test_load_opens_a_saved_folder(tmp_path: Path) -> None:
     subject = memaudit.load(saved(make("mamba"), tmp_path))
     assert subject.identity.adapter == "transformers"
     assert subject.dtype == torch.float64

@@ -409,7 +409,7 @@ def test_what_transformers_does_not_compute_is_refused_by_the_tensors(
         assert word in error.fact
 
 
-def test_a_config_tells_lost_biases_from_a_convolution_without_any(tmp_path: Path) -> None:
+def test_a_config_distinguishes_lost_biases_from_a_convolution_without_any(tmp_path: Path) -> None:
     error = refusal(tmp_path, drawn(conv_bias=False))
     assert error.code == "E_WEIGHTS"
     assert "missing in the file: backbone.layers.0.mixer.conv1d.bias" in error.fact

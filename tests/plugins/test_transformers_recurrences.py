@@ -124,7 +124,7 @@ def test_a_fixed_slope_is_no_parameter() -> None:
 
 
 @pytest.mark.parametrize("mode", ["single", "fused"])
-def test_forget_gates_of_xlstm_are_heard_alone_and_fused_with_the_input_gates(mode: str) -> None:
+def test_forget_gates_of_xlstm_are_hooked_alone_and_fused_with_the_input_gates(mode: str) -> None:
     from transformers import xLSTMConfig
     from transformers.models.xlstm.modeling_xlstm import xLSTMLayer
 
@@ -360,7 +360,7 @@ def test_the_layers_that_the_config_names_are_found_with_their_eigenvalues(famil
         for name, parameter in recurrent.module.named_parameters():
             if name.endswith("weight"):
                 nn.init.zeros_(parameter)
-    # Without weights no data come through: what is heard is what stands at rest.
+    # Without weights no data come through: what is read is what stands at rest.
     for layer, decays in decays_of(found, lambda x: answer(model, x), ids()).items():
         heard = decays.flatten(2).double()
         expected = next(r for r in found if r.layer == layer).at_rest().expand_as(heard)
@@ -368,7 +368,7 @@ def test_the_layers_that_the_config_names_are_found_with_their_eigenvalues(famil
 
 
 @every_family
-def test_quantiles_and_exponents_are_those_of_the_decays_that_are_heard(family: Family) -> None:
+def test_quantiles_and_exponents_are_those_of_the_hooked_decays(family: Family) -> None:
     model = family.build()
     found = find_recurrences(model)
     decays = decays_of(found, lambda x: answer(model, x), ids())

@@ -100,7 +100,7 @@ def test_the_gates_of_xlstm_are_no_weight_for_a_mode(shared: Path) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=str)
-def test_every_family_tells_a_law_that_its_modes_follow_or_a_reason(family: Family) -> None:
+def test_every_family_gives_a_law_that_its_modes_follow_or_a_reason(family: Family) -> None:
     model = family.build()
     found = find_recurrences(model)
     known = decays_in(model)
@@ -183,7 +183,7 @@ def test_an_adapter_of_low_rank_around_the_step_size_changes_nothing_at_rest() -
     assert [item.layer for item in decays_in(model)] == [item.layer for item in plain]
 
 
-def test_a_gate_with_an_adapter_of_low_rank_is_heard_with_it() -> None:
+def test_a_gate_with_an_adapter_of_low_rank_is_hooked_with_it() -> None:
     layer = nn.Module()
     gate = layer.fgate_preact = LowRank(nn.Linear(3, 2))
     (found,) = find_recurrences(layer)

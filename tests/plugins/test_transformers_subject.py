@@ -37,7 +37,7 @@ from tests.plugins.transformers_zoo import (
 )
 
 
-def test_the_layers_heard_are_the_hidden_states_of_the_library(tmp_path: Path) -> None:
+def test_the_hooked_layers_are_the_hidden_states_of_the_library(tmp_path: Path) -> None:
     model = make("bert words")
     subject = opened(saved(model, tmp_path), torch.float32)
     tokens, heard = ids(2, 9), []
@@ -48,7 +48,7 @@ def test_the_layers_heard_are_the_hidden_states_of_the_library(tmp_path: Path) -
         torch.testing.assert_close(state, wanted, rtol=0, atol=1e-6)
 
 
-def test_a_shared_layer_is_heard_in_every_pass() -> None:
+def test_a_shared_layer_is_hooked_in_every_pass() -> None:
     subject = tiny("albert")
     assert subject.layers() == (
         "encoder.albert_layer_groups.0 (pass 1)",
@@ -202,7 +202,7 @@ def test_inputs_of_another_form_are_refused(inputs: Tensor, sentence: str) -> No
         subject.respond(inputs)
 
 
-def test_a_model_in_training_is_heard_without_its_dropout() -> None:
+def test_a_model_in_training_is_run_without_its_dropout() -> None:
     model = make("bert bare", hidden_dropout_prob=0.5).train()
     tokens = ids(2, 9)
     answer = opened(model).respond(tokens)
@@ -211,7 +211,7 @@ def test_a_model_in_training_is_heard_without_its_dropout() -> None:
     torch.testing.assert_close(answer, expected, rtol=0, atol=1e-6)
 
 
-def test_the_front_door_asks_no_trial() -> None:
+def test_load_makes_no_trial_pass() -> None:
     model = make("mamba")
     claim = TransformersAdapter().claim(parse_source(model))
     assert claim is not None
@@ -356,7 +356,7 @@ def test_every_fixture_obeys_the_laws(shared: Path, name: str) -> None:
 
 @pytest.mark.shared
 @pytest.mark.parametrize("name", FIXTURES)
-def test_recurrent_layers_tell_how_their_modes_follow_the_weights(shared: Path, name: str) -> None:
+def test_recurrent_layers_give_how_their_modes_follow_the_weights(shared: Path, name: str) -> None:
     subject = memaudit.load(shared / "fixtures" / name / "small", dtype="float64")
     model = subject.perturbable()
     assert model is not None

@@ -77,7 +77,7 @@ def test_the_error_is_that_of_the_answers_to_a_constant(norm):
     assert found.error == pytest.approx(sizes[norm])
 
 
-def test_the_error_is_told_as_a_share_of_the_answers():
+def test_the_error_is_given_as_a_share_of_the_answers():
     found = looked_at(Diagonal(0.999), norm="sup")["bf16"]
     t = 100
     size = (1 - 0.999**t) / 0.001
@@ -92,7 +92,7 @@ def test_a_format_as_wide_as_the_weights_moves_nothing_and_is_listed():
     assert found.layers[0].shift == 0.0
 
 
-def test_numbers_that_overflow_are_told_and_not_run():
+def test_numbers_that_overflow_are_reported_and_not_run():
     found = looked_at(Diagonal(0.5, -1e6))
     assert found["fp16"].error == math.inf
     assert set(found["fp16"].betas.values()) == {math.inf}

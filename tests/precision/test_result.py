@@ -44,7 +44,7 @@ def found(*roundings: Rounding, **changes: Any):
     return list(format_unsafe.check(report(precision=made)))
 
 
-def test_modes_on_the_boundary_are_an_error_told_once_per_layer():
+def test_modes_on_the_boundary_are_an_error_reported_once_per_layer():
     (item,) = found(
         rounding(layers=(MOVED,)), rounding("fp8-e5m2", layers=(MOVED,)), rounding("fp16")
     )
@@ -94,7 +94,7 @@ def test_an_overflow_is_an_error_at_the_only_layer():
     assert "fp16: 3 numbers overflow" in item.message
 
 
-def test_in_a_model_of_several_layers_the_whole_is_told_apart_and_not_twice():
+def test_in_a_model_of_several_layers_the_whole_is_reported_apart_and_not_twice():
     layers = (MOVED, RoundedLayer("other", 0.1, 0.1, 0, 0.0))
     calm = (CALM, layers[1])
     far = (memory(horizon_after=500),)
@@ -107,7 +107,7 @@ def test_in_a_model_of_several_layers_the_whole_is_told_apart_and_not_twice():
     assert "weights: int8: the horizon" in second.message
 
 
-def test_the_parts_of_a_host_are_told_with_their_place():
+def test_the_parts_of_a_host_are_reported_with_their_place():
     part = Precision((rounding(layers=(MOVED,)),), ("a", "b", "c", "d"), "sobolev", where="enc")
     (item,) = found(rounding(), where="dec", others=(part,))
     assert item.where == "enc: cell"

@@ -48,14 +48,14 @@ class Stepped(nn.Module):
         return torch.stack(found, 1)
 
 
-class Heard(AbstractSubject):
+class Delayed(AbstractSubject):
     """One delay of a step in a hidden layer; the answer is nothing, or the mean when pooled."""
 
     input_size, vocabulary = 2, None
     device, dtype = torch.device("cpu"), torch.float32
 
     def __init__(self, *, pooled=True, hidden=True, longest=None, power=1) -> None:
-        self.identity = Identity("heard", "wrap", "callable", 0, "float32", "cpu")
+        self.identity = Identity("delayed", "wrap", "callable", 0, "float32", "cpu")
         self.pooled, self.hidden, self.longest, self.power = pooled, hidden, longest, power
 
     def layers(self):
@@ -113,8 +113,8 @@ def test_the_scale_of_the_inputs_is_that_which_was_asked_for():
     assert large < 3.5
 
 
-def test_hidden_states_are_heard_where_no_recurrence_is_known():
-    found = recalled(Heard())
+def test_hidden_states_are_read_where_no_recurrence_is_known():
+    found = recalled(Delayed())
     assert [(d.state, d.kind, d.numbers) for d in found.decodings] == [
         ("early", "hidden", 2),
         ("late", "hidden", 4),
@@ -127,15 +127,15 @@ def test_hidden_states_are_heard_where_no_recurrence_is_known():
 
 
 def test_a_pooled_model_without_layers_says_that_it_shows_no_state():
-    found = recalled(Heard(hidden=False))
+    found = recalled(Delayed(hidden=False))
     assert found.decodings == ()
     assert found.status is Status.NO_STATE
     assert found.capacity is None
 
 
 def test_a_model_of_few_steps_is_fed_few_and_one_of_hardly_any_none():
-    assert recalled(Heard(longest=20)).lags == 10
-    found = recalled(Heard(longest=2))
+    assert recalled(Delayed(longest=20)).lags == 10
+    found = recalled(Delayed(longest=2))
     assert (found.status, found.decodings) == (Status.TOO_SHORT, ())
 
 
@@ -146,7 +146,7 @@ def test_a_state_that_overflows_is_said_to():
 
 
 def test_real_inputs_are_fed_where_there_are_some():
-    class Spoken(Heard):
+    class Spoken(Delayed):
         def natural_inputs(self, count, generator):
             return torch.tensor([[5.0, 5.0], [6.0, 6.0], [7.0, 7.0]])
 
@@ -222,7 +222,7 @@ def test_the_parts_of_a_host_stand_behind_each_other():
     assert again == joined
 
 
-@pytest.mark.parametrize("subject", [Heard(), Host({"ring": scalar(0.9)})])
+@pytest.mark.parametrize("subject", [Delayed(), Host({"ring": scalar(0.9)})])
 def test_the_probe_keeps_the_laws(subject):
     check_probe(Recall(), subject)
 

@@ -15,7 +15,7 @@ from memaudit.recall.decoding import DecodingTrial, StateReader
 from memaudit.recall.probe import Recall
 from memaudit_ssm.subject import SystemPart
 from tests.linear_parts import Host
-from tests.recall.test_recall import Heard, Stepped, line, recalled
+from tests.recall.test_recall import Delayed, Stepped, line, recalled
 
 SHORT = Setting(horizon=32)
 
@@ -61,7 +61,7 @@ def test_a_recurrence_that_never_settles_says_so():
 
 
 def test_a_hidden_state_that_grows_says_so():
-    class Growing(Heard):
+    class Growing(Delayed):
         def respond_with_hook(self, inputs, hook):
             for name in self.layers():
                 hook(name, inputs.cumsum(1))
@@ -88,8 +88,8 @@ def test_a_gru_recalls_what_an_independent_regression_finds():
         assert found.values[lag] == pytest.approx(1 - left.var() / past.var(), abs=0.02)
 
 
-def test_fewer_sequences_are_heard_at_once_when_memory_runs_short():
-    heard = []
+def test_fewer_sequences_are_read_at_once_when_memory_runs_short():
+    sizes = []
     run = DecodingTrial._run
 
     def narrow(self, half, inputs, channels):
@@ -97,9 +97,9 @@ def test_fewer_sequences_are_heard_at_once_when_memory_runs_short():
 
         def short(fed, hook):
             if len(fed) > 2:
-                inner.run(fed, hook)  # all is heard, and then forgotten
+                inner.run(fed, hook)  # all of it runs, and then memory is short
                 raise MemoryError
-            heard.append(len(fed))
+            sizes.append(len(fed))
             inner.run(fed, hook)
 
         self.reader = StateReader(inner.kind, inner.sizes, short, inner.device)
@@ -110,7 +110,7 @@ def test_fewer_sequences_are_heard_at_once_when_memory_runs_short():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DecodingTrial, "_run", narrow)
         (found,) = recalled(line(3)).decodings
-    assert set(heard) == {2}
+    assert set(sizes) == {2}
     assert found.samples == whole.samples
     assert found.capacity == pytest.approx(3.0, abs=0.01)
 

@@ -237,7 +237,7 @@ def test_the_closed_scale_is_the_numeric_one(form, hundredths):
 
 
 @pytest.mark.parametrize("form", NAMED_WITH_OPTIONS)
-def test_every_form_of_ours_tells_its_scale(form):
+def test_every_form_of_ours_shows_its_scale(form):
     assert form.scale_formula
     assert form.gradient_scale(torch.tensor([0.3])).dtype == torch.float64
 

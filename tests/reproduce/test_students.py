@@ -89,7 +89,7 @@ def test_least_squares_meet_a_kernel_that_they_can_reach():
     )
 
 
-def test_training_repeats_falls_and_is_told():
+def test_training_repeats_falls_and_is_reported():
     seen: list[int] = []
     runs = []
     for _ in range(2):

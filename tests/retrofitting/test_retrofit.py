@@ -124,7 +124,7 @@ def test_layers_are_chosen_by_name(mamba):
         memaudit.retrofit(recurrent(), layers="nowhere")
 
 
-def test_the_form_that_it_has_already_is_told(mamba):
+def test_the_form_that_it_has_already_is_named(mamba):
     done = memaudit.retrofit(mamba, "exp", radius=False)
     assert "already" in done.refused[0].reason
 

@@ -13,12 +13,12 @@ from memaudit.subjects.jacobian import Exponent, exponent_of, lyapunov
 from tests.recurrences import Map, linear, number, rotation, stack_of_two, tanh_network
 
 
-def silence(steps: int) -> torch.Tensor:
+def no_input(steps: int) -> torch.Tensor:
     return torch.zeros(steps, 1, dtype=torch.float64)
 
 
 def exponents(dynamics: Map, steps: int = 512) -> dict[str, Exponent]:
-    return lyapunov(dynamics, silence(steps), generator=seeded(0))
+    return lyapunov(dynamics, no_input(steps), generator=seeded(0))
 
 
 def of(dynamics: Map, steps: int = 512) -> Exponent:

@@ -136,7 +136,7 @@ def test_a_form_may_be_stated_and_nonsense_is_refused() -> None:
             memaudit.wrap(module, input_size=2).perturbable()
 
 
-def test_told_modes_are_the_spectrum_and_follow_the_weights() -> None:
+def test_given_modes_are_the_spectrum_and_follow_the_weights() -> None:
     subject = memaudit.wrap(Diagonal(), input_size=2)
     (spectrum,) = subject.spectra()
     assert sorted(abs(spectrum.eigenvalues)) == [0.5, 0.9]
@@ -158,7 +158,7 @@ def test_modes_by_layer_keep_the_names_of_the_layers() -> None:
     }
 
 
-def test_single_precision_modes_are_told_in_double_precision() -> None:
+def test_single_precision_modes_are_given_in_double_precision() -> None:
     model = memaudit.wrap(Diagonal(), input_size=2, dtype="float32").perturbable()
     assert model is not None
     near = torch.tensor([[0.5, 1.0 - 1e-12]], dtype=torch.float64)

@@ -274,7 +274,7 @@ def test_moved_weights_have_the_precision_of_the_model(dtype):
     assert set(seen) == {dtype}
 
 
-def test_progress_is_told_up_to_the_end():
+def test_progress_is_reported_up_to_the_end():
     told = []
     problem = dataclasses.replace(diagonal_problem(3, impulse(5)), batch=32)
     random_errors(problem, [0.1, 0.2], 70, seeded(0), lambda *count: told.append(count))

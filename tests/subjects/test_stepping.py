@@ -113,7 +113,7 @@ def test_a_function_is_no_recurrence() -> None:
         (lambda self, state, u: (state, state), "by tuple"),
     ],
 )
-def test_a_step_that_gives_no_state_is_told_so(step, told: str) -> None:
+def test_a_step_that_gives_no_state_is_refused(step, told: str) -> None:
     found = only(changed(step=step))
     with pytest.raises(ArgumentError, match=told):
         found.step(torch.zeros(1, 2).double(), torch.zeros(1, 3).double())

@@ -67,14 +67,14 @@ def watching(**options):
     return LightningMemauditCallback(horizon_every=None, **options)
 
 
-def test_numbers_are_told_to_the_trainer(tmp_path):
+def test_numbers_are_logged_by_the_trainer(tmp_path):
     _, made = fitted(tmp_path, watching(), steps=2)
     told = made.callback_metrics
     assert 0.0 < float(told["memaudit/margin"]) < 1.0
     assert float(told["memaudit/gradient_over_weight"]) > 0.0
 
 
-def test_a_horizon_is_measured_of_what_can_be_heard(tmp_path):
+def test_a_horizon_is_measured_of_what_can_be_fed(tmp_path):
     callback = LightningMemauditCallback(
         horizon_every=1, window=32, source_of=lambda task: task.layer
     )

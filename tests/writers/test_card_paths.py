@@ -92,7 +92,7 @@ def test_a_source_of_everybody_keeps_its_name(source, tmp_path):
     assert presentable(made, tmp_path / "model") == made
 
 
-def test_a_folder_given_from_here_is_told_by_its_name(tmp_path, monkeypatch):
+def test_a_folder_given_from_here_is_shown_by_its_name(tmp_path, monkeypatch):
     (tmp_path / "private" / "model").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     folder = (tmp_path / "private" / "model").relative_to(tmp_path)

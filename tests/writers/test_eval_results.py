@@ -65,9 +65,9 @@ def test_what_lies_beyond_the_window_is_no_result():
     assert tasks == ["half_life", "exponent", "heaviside_half_life", "heaviside_exponent"]
 
 
-def test_a_query_that_silence_shuts_is_not_the_number_of_the_model():
-    deaf = [of_kind("memoryless", q, horizon=0) for q in ("impulse", "reversed")]
-    found = yaml.safe_load(eval_results(report(curve(), *deaf)))
+def test_a_query_that_zero_input_shuts_is_not_the_number_of_the_model():
+    shut = [of_kind("memoryless", q, horizon=0) for q in ("impulse", "reversed")]
+    found = yaml.safe_load(eval_results(report(curve(), *shut)))
     assert found[0]["value"] == 139
     assert found[0]["notes"].endswith("query heaviside")
 

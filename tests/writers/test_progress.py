@@ -1,4 +1,4 @@
-"""Progress: a bar with an estimate on a terminal; in a log a line now and then, or silence."""
+"""Progress: a bar with an estimate on a terminal; in a log a line now and then, or nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def sheet():
     return StringIO()
 
 
-def test_short_work_is_silent(clock, sheet):
+def test_short_work_prints_nothing(clock, sheet):
     lines = ProgressLines(sheet, clock=clock)
     for done in range(10):
         lines("heaviside", done, 10)
@@ -50,7 +50,7 @@ def test_a_stage_counts_its_own_time(clock, sheet):
     ]
 
 
-def test_an_hour_is_told_in_hours(clock, sheet):
+def test_an_hour_is_shown_in_hours(clock, sheet):
     lines = ProgressLines(sheet, clock=clock)
     lines("heaviside", 0, 10)
     clock.now += 1800.0

@@ -1,4 +1,4 @@
-"""Archives of strangers: single members by name, or everything that stays inside its folder."""
+"""Archives from elsewhere: single members by name, or everything that stays inside its folder."""
 
 from __future__ import annotations
 

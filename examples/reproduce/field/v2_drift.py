@@ -57,13 +57,13 @@ def trained(target: Callable[[Tensor], Tensor] | str, seed: int) -> Run:
         if update % EVERY:
             return
         monitor.before_step()
-        with warnings.catch_warnings(record=True) as heard:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             reading, _ = monitor.after_step(update, first=update == 0)
         steps.append(update)
         margins.append(float(reading.value("margin") or 0.0))
         lowest.append(float(student.raw.detach().min()))
-        if any("boundary" in str(w.message) for w in heard):
+        if any("boundary" in str(w.message) for w in caught):
             alarms.append(update)
 
     groups = [{"params": [model.raw], "lr": 0.2}]

@@ -48,7 +48,7 @@ def audited(source: object) -> Report:
 
 
 def from_file(model: nn.Module, parts: tuple[str, ...]) -> Report:
-    """The report of a file with some parts of a model, which does not tell how they are joined."""
+    """The report of a file with some parts of a model, which does not say how they are joined."""
     state = {k: v for k, v in model.state_dict().items() if k.startswith(parts)}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.safetensors"

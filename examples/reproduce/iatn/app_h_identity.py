@@ -47,7 +47,7 @@ def run(effort: Effort) -> Outcome:
     kinds = {name: curve.decay.kind for name, curve in still.items()}
     # At lag 0 the answer is the input itself: no memory, but the present.
     largest = max(float(curve.values[curve.lags >= 1].max()) for curve in still.values())
-    heard = {name: curve.decay.kind for name, curve in control.items()}
+    seen = {name: curve.decay.kind for name, curve in control.items()}
     lags = torch.arange(1, LAGS + 1)
     slope = float((answer[-1] / answer[0]).log() / (lags[-1] / lags[0]).log())
     figure, (one, two) = panels("identity: answer to x_t = 1/t", "identity: memory")
@@ -57,18 +57,18 @@ def run(effort: Effort) -> Outcome:
     lines(two, curves | moved_at, x="t", y="memory")
     two.set_ylim(-0.05, 1.05)
     holds = set(kinds.values()) == {"memoryless"} and float(moved.max()) == 0.0
-    holds = holds and "memoryless" not in heard.values()
+    holds = holds and "memoryless" not in seen.values()
     return Outcome(
         holds=holds,
         reason=f"the answer to 1/t falls as t^{slope:.2f}, yet the audit says "
-        f"{', '.join(f'{q}: {k}' for q, k in kinds.items())}; a delay of one step is heard "
-        f"({', '.join(f'{q}: {k}' for q, k in heard.items())})",
+        f"{', '.join(f'{q}: {k}' for q, k in kinds.items())}; a delay of one step is seen "
+        f"({', '.join(f'{q}: {k}' for q, k in seen.items())})",
         numbers=(
             Number("largest memory of the identity, lags from 1 on", largest, 0.0),
             Number("change of y_t, t > 0, when x_0 changes by 1", float(moved.max()), 0.0),
             Number("exponent of the answer to 1/t", slope, -1.0),
             *(Number(f"verdict, {q}", k, "memoryless") for q, k in kinds.items()),
-            *(Number(f"verdict for a delay of one step, {q}", k) for q, k in heard.items()),
+            *(Number(f"verdict for a delay of one step, {q}", k) for q, k in seen.items()),
         ),
         settings={"lags": LAGS, "queries": QUERIES, "dtype": "float64"},
         figure=figure,

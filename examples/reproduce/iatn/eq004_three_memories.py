@@ -66,7 +66,7 @@ def run(effort: Effort) -> Outcome:
         for query, values in curves.items():
             first = SHIFT[query]
             exact = norms[first : first + len(values)]
-            # An impulse at lag 0 is heard, not remembered: the audit begins at lag 1 there.
+            # An impulse at lag 0 is the present, not memory: the audit begins at lag 1 there.
             begin = 1 - first
             offs[query] = float(np.abs(values - exact)[begin:].max() / norms.max())
             worst[query] = max(worst[query], offs[query])

@@ -26,7 +26,7 @@ SIZES, FALL = (2.0**-10, 2.0**-20), 1 / 100
 def gru_linearisation(weights: CellWeights, *, reset_first: bool = True) -> Tensor:
     """Diag(s(b_z)) (U_h Diag(s(b_r)) - I): the step minus the identity, linear at h = 0.
 
-    s is the sigmoid. It holds for silence and candidate biases of zero: only then is h = 0 a fixed
+    s is the sigmoid. It holds for inputs and candidate biases of zero: only then is h = 0 a fixed
     point. z is the share that is replaced; torch's z is the share that is kept, so its bias changes
     sign. The paper's cell resets the state before U_h multiplies it (`reset_first`), torch's
     after: that is Diag(s(b_z)) (Diag(s(b_r)) U_h - I), a similar matrix with the same eigenvalues.
@@ -60,7 +60,7 @@ def weights_of(gru: nn.GRU) -> CellWeights:
 
 
 def paper_velocity(gru: nn.GRU, h: Tensor) -> Tensor:
-    """dh/dt of equations 139 and 140 under silence: the state is reset before U_h."""
+    """dh/dt of equations 139 and 140 with zero input: the state is reset before U_h."""
     u_r, u_z, u_h = gru.weight_hh_l0.chunk(3)
     b_r, b_z, b_h = (gru.bias_ih_l0 + gru.bias_hh_l0).chunk(3)
     # torch's z is the share that is kept, the paper's the share that is replaced.
@@ -69,7 +69,7 @@ def paper_velocity(gru: nn.GRU, h: Tensor) -> Tensor:
 
 
 def torch_step(gru: nn.GRU, h: Tensor) -> Tensor:
-    """One step of torch's GRU under silence."""
+    """One step of torch's GRU with zero input."""
     return gru(torch.zeros(1, 1, 1, dtype=h.dtype), h[None, None])[0][0, 0]
 
 
@@ -96,14 +96,14 @@ def compare(gru: nn.GRU) -> dict[str, Any]:
         "growth": float(modes.real.max()),
         "modes": modes,
         "autograd": torch.linalg.eigvals(autograd),
-        **heard(gru, stepped),
+        **measured(gru, stepped),
     }
 
 
-def heard(gru: nn.GRU, stepped: Tensor) -> dict[str, Any]:
+def measured(gru: nn.GRU, stepped: Tensor) -> dict[str, Any]:
     """The impulse memory that is measured, held against that of h → stepped h, by impulse size."""
-    silence = torch.zeros(1, dtype=torch.float64)
-    pushed = torch.autograd.functional.jacobian(lambda x: _pushed(gru, x), silence)[:, 0]
+    zero = torch.zeros(1, dtype=torch.float64)
+    pushed = torch.autograd.functional.jacobian(lambda x: _pushed(gru, x), zero)[:, 0]
     power = [torch.linalg.matrix_power(stepped, t) @ pushed for t in range(LAGS)]
     linear = torch.stack(power).abs().amax(1).numpy()
     apart, curves = [], []

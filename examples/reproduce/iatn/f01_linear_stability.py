@@ -36,7 +36,7 @@ def curves(report: FamilyReport) -> dict[str, tuple[list[float], list[float]]]:
 
 
 def run(effort: Effort) -> Outcome:
-    """Both families over more steps than in the paper, where they can be told, and over its own."""
+    """Both families over more steps than in the paper, where they differ, and over its own."""
     found: dict[tuple[int, str], FamilyReport] = {}
     for steps in (STEPS, PAPER_STEPS):
         for name, (target, largest) in TARGETS.items():

@@ -66,8 +66,8 @@ def random_model(cell: str, layers: int, generator: torch.Generator) -> Any:
 
 def slope(curve: Curve) -> float:
     """The rate beta of exp(-beta t), by least squares over the lags well above the floor."""
-    heard = (curve.lags >= SETTLED) & (curve.values > 100 * curve.floor)
-    return -float(np.polyfit(curve.lags[heard], np.log(curve.values[heard]), 1)[0])
+    above = (curve.lags >= SETTLED) & (curve.values > 100 * curve.floor)
+    return -float(np.polyfit(curve.lags[above], np.log(curve.values[above]), 1)[0])
 
 
 def measure(

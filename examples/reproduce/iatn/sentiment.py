@@ -126,10 +126,10 @@ def log_slope(curve: Curve) -> tuple[float, float]:
 
     Over the values above ten times the floor; the scatter is a standard deviation in decades.
     """
-    heard = curve.values > 10 * curve.floor
-    if heard.sum() < 3:
+    above = curve.values > 10 * curve.floor
+    if above.sum() < 3:
         return 0.0, 0.0
-    lags, logs = curve.lags[heard], np.log(curve.values[heard])
+    lags, logs = curve.lags[above], np.log(curve.values[above])
     line = np.polyfit(lags, logs, 1)
     scatter = float(np.std(logs - np.polyval(line, lags)) / np.log(10.0))
     return -float(line[0]), scatter

@@ -26,7 +26,7 @@ from examples.reproduce.vandermonde import ring, vandermonde
 
 #: "Almost perfect", "satisfactory", "not recovered" and "recovered", as relative errors; the paper
 #: shows pictures. The reader of the paper, V^+, decides; what 2 N real equations find in the same
-#: state is told beside it.
+#: state is given beside it.
 PERFECT, FAIR, LOST, KEPT = 0.1, 0.5, 0.9, 0.2
 #: Errors below this are rounding.
 ROUNDING = 1e-8

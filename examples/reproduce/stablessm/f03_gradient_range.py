@@ -33,7 +33,7 @@ class Watched:
 
 
 def starts() -> dict[str, Tensor]:
-    """Modes to begin with. The paper tells none: time scales of 3 to 100 steps, or a ladder.
+    """Modes to begin with. The paper gives none: time scales of 3 to 100 steps, or a ladder.
 
     None of them is behind any form at w = 0, where the ratio means nothing.
     """

@@ -34,8 +34,8 @@ def stacked(outer: Tensor, inner: Tensor, mix: Tensor, read: Tensor, feed: Tenso
     joint = torch.diag(torch.cat([outer, inner]))
     joint[:count, count:] = mix
     fed = torch.cat([torch.zeros(count, dtype=feed.dtype), feed])
-    heard = torch.cat([read, torch.zeros(len(inner), dtype=read.dtype)])
-    return Dense(torch.linalg.matrix_exp(STEP * joint), fed[:, None], heard[None])
+    readout = torch.cat([read, torch.zeros(len(inner), dtype=read.dtype)])
+    return Dense(torch.linalg.matrix_exp(STEP * joint), fed[:, None], readout[None])
 
 
 def printed(outer: Tensor, inner: Tensor, mix: Tensor, read: Tensor, feed: Tensor) -> Tensor:

@@ -42,7 +42,7 @@ class Fits:
 
     built: list[float]
     bounds: list[float]
-    heard: float
+    random: float
     fitted: list[float]
 
     @classmethod
@@ -102,7 +102,7 @@ def _numbers(name: str, fits: Fits) -> list[Number]:
     return [
         Number(f"{name}: sup error of {WIDTHS[-1]} steps", fits.built[-1]),
         Number(f"{name}: the bound 2 w(cell) for them", fits.bounds[-1]),
-        Number(f"{name}: on random sequences", fits.heard),
+        Number(f"{name}: on random sequences", fits.random),
         Number(f"{name}: sup error, {FITTED[-1]} by least squares", fits.fitted[-1]),
     ]
 

@@ -94,9 +94,9 @@ def volterra(kernel: Tensor, rank: int, x: Tensor, layer_of: Maker = convolution
     top = values.abs().argsort(descending=True)[:rank]
     layer, real = layer_of(vectors[:, top].mT)
     reach = real.abs().sum(1)  # |v * x| for |x| <= 1
-    heard = layer(x) / reach
+    answers = layer(x) / reach
     square = pointwise(*fitted(torch.square, WIDTHS[-1], -1.0, 1.0))
-    rows = heard.permute(0, 2, 1).reshape(-1, x.shape[1], 1)
+    rows = answers.permute(0, 2, 1).reshape(-1, x.shape[1], 1)
     squares = square(rows).reshape(len(x), rank, x.shape[1])
     return torch.einsum("brt,r->bt", squares, values[top] * reach**2)
 

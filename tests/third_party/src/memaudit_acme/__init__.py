@@ -1,1 +1,1 @@
-"""An adapter, a query, a probe and a report format that memaudit has never heard of."""
+"""An adapter, a query, a probe and a report format that memaudit does not know."""

@@ -11,7 +11,7 @@ from memaudit.interfaces import AbstractQuery
 
 @dataclass(frozen=True, slots=True)
 class DoublePulse(AbstractQuery):
-    """Is the first of two equal inputs still heard after the second?
+    """Is the first of two equal inputs still remembered after the second?
 
     Feeds u_0 = u_1 = x and zeros afterwards, subtracts the answer to u_1 = x alone, and reads
     rho(t) = y_t: on a linear model the impulse response, elsewhere what the second input spared.

@@ -12,7 +12,7 @@ from tests.cli.played import one_line as line_of
 from tests.handmade import curve, report
 
 
-def test_a_scan_prints_a_summary_of_80_columns_where_nobody_tells_the_width(run, monkeypatch):
+def test_a_scan_prints_a_summary_of_80_columns_where_the_width_is_unknown(run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "33")
     code, out, err = run()
     assert (code, err) == (0, "")
