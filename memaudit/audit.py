@@ -190,8 +190,9 @@ def _measure(
                     found.left_out.append(place + probe.name)
                 except MemauditError as error:
                     cheap = probe.cost == "cheap" and outside is None
-                    if cheap and len(parts) == 1 and "memory" not in results:
-                        raise  # nothing was measured: the error is the answer
+                    asked = isinstance(error, ArgumentError)
+                    if asked or (cheap and len(parts) == 1 and "memory" not in results):
+                        raise  # what was asked for cannot be, or nothing was measured
                     found.failed(error, where=name)
                     if cheap:
                         break

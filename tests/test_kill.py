@@ -92,7 +92,8 @@ def test_a_finished_audit_is_still_written_when_a_signal_comes_meanwhile(action,
     scan = python(PROGRAM, plan=f"write.flushed={action}", cwd=tmp_path, **pipes)
     _, said = scan.communicate()
     assert scan.returncode == 128 + getattr(signal, faults.SIGNALS[action])
-    assert said == "memaudit: interrupted while the report was written\n"
+    # A slow machine tells its progress before that.
+    assert said.splitlines()[-1] == "memaudit: interrupted while the report was written"
     assert json.loads((tmp_path / "report.json").read_text())["complete"] is True
     assert os.listdir(tmp_path) == ["report.json"]
 

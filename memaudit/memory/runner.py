@@ -70,9 +70,13 @@ def run_queries(
     known = Circumstances(facts.causal, facts.rounding, facts.outputs, read_text(setting.text))
     runner = VectorQueries(safe, setting, facts, tools.tick, found.layers)
 
+    own = [query for query in vectors if query not in others]
+
     def tokens(setting: Setting) -> float:
-        fed = sum(query.tokens(safe, setting, known) for query in trials)
-        return fed + replace(runner, setting=setting).tokens(vectors)
+        """About how many our own queries will feed."""
+        ours = (query for query in trials if not registry.outside("queries", query.name))
+        fed = sum(query.tokens(safe, setting, known) for query in ours)
+        return fed + replace(runner, setting=setting).tokens(own)
 
     seconds = safe.meter.seconds(tokens(setting))
     if seconds > WORTH_SAYING and setting.budget is None:
@@ -99,7 +103,6 @@ def run_queries(
             readings = query.read(safe, setting, known, tools.tick)
             found.curves[query.name] = trial_curve(query, readings, setting, facts.rounding)
     meter.end = end
-    own = [query for query in vectors if query not in others]
     with counted(*(query.name for query in own)):
         runner.measure(own, found.curves)
     for query in others:

@@ -184,7 +184,12 @@ NUMBERS = [
     Row("overflow in the middle", scan(saved("m.safetensors", doubling), *RELU), 0, check=grown),
     Row(
         "overflow at once",
-        scan(every(lambda tensor: torch.full_like(tensor, 1e308, dtype=torch.float64), nn.RNN)),
+        # Under tanh infinity is one again, or a difference of infinities, as processors add up.
+        scan(
+            every(lambda tensor: torch.full_like(tensor, 1e308, dtype=torch.float64), nn.RNN),
+            "--set",
+            "nonlinearity=relu",
+        ),
         0,
         check=never_finite,
     ),

@@ -30,8 +30,9 @@ def interrupting(after: int):
 
 def test_the_partial_report_has_the_probes_that_were_finished(monkeypatch) -> None:
     monkeypatch.setattr(runner, "PASS_NUMBERS", 8000)
+    queries = ["heaviside", "impulse", "reversed"]
     with pytest.raises(Interrupted) as caught:
-        memaudit.scan(interrupting(after=2), horizon=256)
+        memaudit.scan(interrupting(after=2), horizon=256, queries=queries)
     report = caught.value.report
     assert not report.complete
     assert report.memory["impulse"].status.name == "INTERRUPTED"

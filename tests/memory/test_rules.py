@@ -54,6 +54,12 @@ EVIDENCE = [
         "at most 512 steps",
     ),
     (
+        "MA007",
+        "note",
+        report(curve(), settings={"budget": "9000tokens", "left_out": ["memory"]}),
+        "the budget of 9000tokens was used up; cut short or left out: memory; measured: heaviside",
+    ),
+    (
         "MA005",
         "note",
         report(curve(values=np.exp(-0.05 * LAGS[:255])), subject=identity(longest=512)),

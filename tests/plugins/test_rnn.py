@@ -134,7 +134,8 @@ def test_the_supremum_is_above_the_record_and_decays_as_its_spectrum(
     for query, record in recorded_curves(folder).items():
         curve = report.memory[query]
         above = record > 10 * curve.floor
-        assert (curve.values[:511][above] >= (1 - 1e-9) * record[above]).all()
+        # Another processor adds in another order: below the floor the curve says nothing.
+        assert (curve.values[:511][above] >= (1 - 1e-9) * record[above] - curve.floor).all()
     io = records(folder)
     slowest = -float(torch.complex(io["eigs_real"], io["eigs_imag"]).abs().max().log())
     decay = report.memory["reversed"].decay

@@ -230,12 +230,12 @@ def test_other_modules_are_left_to_others() -> None:
 
 def test_weights_that_are_rescaled_for_half_precision_stay_where_they_are() -> None:
     """RWKV divides weights in place when it is first evaluated; an audit must not."""
-    model = make("rwkv")
+    model = make("rwkv").double()
     tokens = ids(2, 9)
     kept = copy.deepcopy(model.state_dict())
     answer = opened(model).respond(tokens)
     assert all(torch.equal(model.state_dict()[key], kept[key]) for key in kept)
-    plain = make("rwkv", rescale_every=0)
+    plain = make("rwkv", rescale_every=0).double()
     with torch.no_grad():
         expected = plain.rwkv(tokens, use_cache=False).last_hidden_state
     torch.testing.assert_close(answer, expected, rtol=0, atol=1e-6)
