@@ -150,14 +150,23 @@ def _decode_annotated(kind: Any, of: Any, data: Any, where: str) -> Any:
     if of is complex:
         if not isinstance(data, dict) or set(data) != {"real", "imag"}:
             raise _misfit(data, "real and imaginary parts", where)
-        real, imag = (_numbers(data[part], (int, float), where) for part in ("real", "imag"))
+        real, imag = (_unbounded(data[part], where) for part in ("real", "imag"))
         if len(real) != len(imag):
             raise ValueError(f"{where} has {len(real)} real and {len(imag)} imaginary parts")
-        return real + 1j * imag
-    if of == "unbounded" and isinstance(data, list):
-        _numbers([item for item in data if not _is_word(item)], (int, float), where)
-        return np.array([_infinity(item) if _is_word(item) else item for item in data], float)
+        found = real.astype(complex)
+        found.imag = imag
+        return found
+    if of == "unbounded":
+        return _unbounded(data, where)
     return _numbers(data, (int,) if of is int else (int, float), where)
+
+
+def _unbounded(data: Any, where: str) -> np.ndarray:
+    """Numbers in a row, infinity as a word."""
+    if not isinstance(data, list | tuple):
+        raise _misfit(data, "a list of numbers", where)
+    _numbers([item for item in data if not _is_word(item)], (int, float), where)
+    return np.array([_infinity(item) if _is_word(item) else item for item in data], float)
 
 
 def _numbers(data: Any, kinds: tuple[type, ...], where: str) -> np.ndarray:
@@ -174,7 +183,7 @@ def _numbers(data: Any, kinds: tuple[type, ...], where: str) -> np.ndarray:
 
 def _plain_array(array: np.ndarray) -> Any:
     if np.iscomplexobj(array):
-        return {"real": np.real(array).tolist(), "imag": np.imag(array).tolist()}
+        return {"real": _plain_array(np.real(array)), "imag": _plain_array(np.imag(array))}
     values = array.tolist()
     if array.dtype.kind == "f" and np.isinf(array).any():
         return [_word(value) if math.isinf(value) else value for value in values]
