@@ -493,6 +493,7 @@ def _load(
             )
             if dtype == torch.float64:
                 model = model.to(dtype)  # buffers too: the wider dtype holds them exactly
+            _leave_the_file(model, tensors)
     except LIBRARY_ERRORS as error:
         raise SourceError(
             "E_WEIGHTS",
@@ -502,6 +503,17 @@ def _load(
         ) from None
     unread = _prove(model, found, tensors)
     return model.requires_grad_(False).eval(), unread
+
+
+def _leave_the_file(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Copy, one by one, what the library took over as it lies in the mapped file.
+
+    A file that is rewritten would change the model, one that is cut would end the process.
+    """
+    mapped = {tensor.untyped_storage().data_ptr() for tensor in tensors.values()}
+    for own in (*model.parameters(), *model.buffers()):
+        if not own.is_meta and own.untyped_storage().data_ptr() in mapped:
+            own.data = own.data.clone()  # a tied weight is one object, and stays so
 
 
 def _prove(model: Any, found: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
