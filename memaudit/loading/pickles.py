@@ -182,7 +182,9 @@ def _describe(
         case "damage":
             raise damaged()
         case "names":
-            raise damaged("the pickle in the file names more classes than there are, or longer ones")
+            raise damaged(
+                "the pickle in the file names more classes than there are, or longer ones"
+            )
         case "registry":
             fact = "the pickle names objects by codes of a registry, which torch.save never does"
             hint = "get the weights as safetensors from whoever made the file"
