@@ -319,7 +319,7 @@ WEIGHTS = [
 ]
 
 
-def objects(scene: Scene) -> np.ndarray:
+def gadgets(scene: Scene) -> np.ndarray:
     return np.array([Call(os.system, f"touch {scene.canary}")], dtype=object)
 
 
@@ -344,8 +344,8 @@ def numbers(option: str, held: Callable[[Scene], Any]) -> Any:
 
 FAMILY = ["family", "demo:rnn", "demo:gru"]
 NUMBERS = [
-    Row("a kernel of pickled objects", numbers("--target", objects), 3, "E_UNSAFE_FORMAT"),
-    Row("data of pickled objects", numbers("--data", objects), 3, "E_UNSAFE_FORMAT"),
+    Row("a kernel of pickled objects", numbers("--target", gadgets), 3, "E_UNSAFE_FORMAT"),
+    Row("data of pickled objects", numbers("--data", gadgets), 3, "E_UNSAFE_FORMAT"),
     Row("data that claim a terabyte", numbers("--data", claiming), 3, "E_CORRUPT", room=500),
     Row("data of text", numbers("--data", lambda _: np.array(["a"] * 64)), 3, "E_UNSUPPORTED"),
     Row(
