@@ -342,7 +342,7 @@ def make_target(target: Any, *, inputs: int, outputs: int, pooled: bool) -> Targ
         )
     if isinstance(target, AbstractTarget) or known(target):
         return _known_target(named(target) if isinstance(target, str) else target, inputs, outputs)
-    from memaudit.loading.formats import read_kernel
+    from memaudit.loading.series import read_kernel
     from memaudit.numerics.convolution import filtered
 
     kernel = _shaped_kernel(read_kernel(Path(target).expanduser()), outputs, inputs)

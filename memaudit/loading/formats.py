@@ -21,13 +21,12 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import torch
 
-from memaudit.errors import MemauditError, SourceError, clean, listed
+from memaudit.errors import SourceError, clean, listed
 from memaudit.loading.access import human_size, require_room
-from memaudit.loading.files import KERAS_HINT, ONNX_HINT, changed_while_read, read_regular
+from memaudit.loading.files import KERAS_HINT, ONNX_HINT, changed_while_read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from memaudit.loading.access import Access, Limits
     from memaudit.loading.files import RegularFile
@@ -576,7 +575,7 @@ def _checksum(file: RegularFile, begin: int, end: int) -> int:
     return total
 
 
-# -- Numpy: an archive of named arrays, and a convolution kernel in a file of its own.
+# -- Numpy: an archive of named arrays, or one array in a file of its own.
 
 #: The lengths of 64 dimensions, with room to spare; numpy pads what it writes to some 128 bytes.
 LONGEST_HEADER = 2048
@@ -631,6 +630,22 @@ def read_npz(archive: Archive, *, allow_pickle: bool) -> Contents:
     return tensors, metadata, notes
 
 
+def read_npy(data: bytes) -> np.ndarray:
+    """The real numbers of a .npy file in float64, along one to three axes."""
+    try:
+        dtype, shape = _array_form(io.BytesIO(data), len(data))
+    except _NO_ARRAY:
+        raise corrupt("this is no array of numpy, or it is cut short") from None
+    hint = "save an array of real numbers of the shape (T,), (T, D) or (B, T, D)"
+    if dtype.hasobject:
+        raise refusal("E_UNSAFE_FORMAT", "the array holds pickled Python objects", hint=hint)
+    if dtype.kind not in "iuf" or len(shape) not in (1, 2, 3) or 0 in shape:
+        shown = f"{clean(dtype, limit=80)} of the shape {shape}"
+        fact = f"the array holds {shown}, not real numbers along one to three axes"
+        raise refusal("E_UNSUPPORTED", fact, hint=hint)
+    return np.array(np.load(io.BytesIO(data), allow_pickle=False), np.float64, order="C")
+
+
 def _array_form(stream: IO[bytes], size: int) -> tuple[np.dtype, tuple[int, ...]]:
     """The dtype and the shape in a header, which agree with the bytes behind it, or ValueError.
 
@@ -666,59 +681,6 @@ def _from_array(name: str, array: np.ndarray) -> torch.Tensor:
 def _no_numbers(code: str, name: str, fact: str) -> SourceError:
     hint = "save arrays of numbers only, in float32 or float64"
     return refusal(code, f"the array {_shown(name)} {fact}", hint=hint)
-
-
-#: A kernel has a number per step and pair of channels; two million of them fit.
-LONGEST_KERNEL = 1 << 24
-
-
-def read_kernel(path: Path) -> np.ndarray:
-    """The numbers (T,…) of a target's kernel in float64: .npy without pickles, or a text."""
-    try:
-        data = read_regular(path, most=LONGEST_KERNEL)
-        values = _kernel_array(data) if path.suffix.lower() == ".npy" else _kernel_table(data)
-        if not values.size or not np.isfinite(values).all():
-            raise _no_kernel(
-                "E_CORRUPT", "the kernel is empty or holds numbers that are not finite"
-            )
-    except MemauditError as error:
-        raise error.at(path) from None
-    return values
-
-
-def _kernel_array(data: bytes) -> np.ndarray:
-    try:
-        dtype, shape = _array_form(io.BytesIO(data), len(data))
-    except _NO_ARRAY:
-        raise _no_kernel("E_CORRUPT", "this is no array of numpy, or it is cut short") from None
-    if dtype.hasobject:
-        raise _no_kernel("E_UNSAFE_FORMAT", "the array holds pickled Python objects")
-    if dtype.kind not in "iuf" or len(shape) not in (1, 2, 3) or 0 in shape:
-        raise _no_kernel("E_UNSUPPORTED", "the array holds no real numbers of the form (T, M, D)")
-    return np.array(np.load(io.BytesIO(data), allow_pickle=False), np.float64, order="C")
-
-
-def _kernel_table(data: bytes) -> np.ndarray:
-    """A line per step, numbers with commas, semicolons or blanks between them; # is a comment."""
-    rows: list[list[float]] = []
-    for number, line in enumerate(data.decode("utf-8", errors="replace").splitlines(), 1):
-        words = line.partition("#")[0].replace(",", " ").replace(";", " ").split()
-        try:
-            row = [float(word) for word in words]
-        except ValueError:
-            fact = f"line {number} holds {clean(line, limit=40)!r}, which is no number"
-            raise _no_kernel("E_CORRUPT", fact) from None
-        if rows and row and len(row) != len(rows[0]):
-            raise _no_kernel("E_CORRUPT", f"line {number} has other columns than the first")
-        if row:
-            rows.append(row)
-    values = np.array(rows, np.float64)
-    return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
-
-
-def _no_kernel(code: str, fact: str) -> SourceError:
-    hint = "give a .npy array of numbers, or a text with a line per step"
-    return SourceError(code, fact, hint=hint, stage="target")
 
 
 # -- The msgpack files of flax: maps of maps with arrays as leaves.

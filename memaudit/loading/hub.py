@@ -160,7 +160,8 @@ def _in_time(name: str, revision: str | None, access: Access) -> Fetched:
             tell(int(self.n))
 
     def work() -> None:
-        verbosity = logging.get_verbosity()
+        verbosity, chunk = logging.get_verbosity(), constants.DOWNLOAD_CHUNK_SIZE
+        constants.DOWNLOAD_CHUNK_SIZE = CHUNK
         logging.set_verbosity_error()  # it tells of every attempt, in the hub's own words
         try:
             events.put(_fetch(name, revision, access, tell, Bar))
@@ -168,6 +169,7 @@ def _in_time(name: str, revision: str | None, access: Access) -> Fetched:
             events.put(error)
         finally:
             logging.set_verbosity(verbosity)
+            constants.DOWNLOAD_CHUNK_SIZE = chunk
 
     thread = Thread(target=work, daemon=True)
     thread.start()
@@ -216,7 +218,6 @@ def _fetch(
     bar: type[tqdm],
 ) -> Fetched:
     """The configs, the tokenizer, trusted code and the weights of a revision."""
-    constants.DOWNLOAD_CHUNK_SIZE = CHUNK
     api = HfApi(library_name="memaudit", library_version=__version__)
     # The caller's patience ends first; this is for the thread, which must not wait forever.
     info = api.model_info(

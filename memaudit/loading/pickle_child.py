@@ -22,7 +22,7 @@ except ImportError:  # not on this system: the parent's deadline is the only lim
     resource = None
 
 #: More than any honest file names, by far.
-MOST_NAMES = 10_000
+MOST_NAMES, LONGEST_NAME = 10_000, 1000
 #: Longer text is data: it can neither name a tensor nor be a setting.
 LONGEST_TEXT = 20_000
 #: What the Unpickler raises for pickles that are damaged, or written to break it.
@@ -91,7 +91,7 @@ class Attribute(Made):
             case (type(), str(name)) if name.isidentifier() and not name.startswith("_"):
                 pass
             case _:
-                SEEN["gadgets"].append(cls.name)
+                SEEN["gadgets"] = [cls.name]
         return Made.__new__(cls, *arguments)
 
 
@@ -148,7 +148,7 @@ class Reader(pickle.Unpickler):
             module, name = NAME_MAPPING[module, name]
         full = f"{IMPORT_MAPPING.get(module, module)}.{name}"
         if full not in CLASSES:
-            if len(CLASSES) >= MOST_NAMES:
+            if len(CLASSES) >= MOST_NAMES or len(full) > LONGEST_NAME:
                 raise Exceeded("names")
             kind = Attribute if full == "builtins.getattr" else Made
             CLASSES[full] = type("Stub", (kind,), {"__slots__": (), "name": full})
@@ -199,8 +199,8 @@ def described(roots, most):
         elif kind is Storage:
             nodes.append(["s", *map(ref, value)])
         elif isinstance(value, Made):
-            held = (value.arguments, value.state, value.pairs, value.items)
-            nodes.append(["o", value.name, *map(ref, held)])
+            held = (kind, value.arguments, value.state, value.pairs, value.items)
+            nodes.append(["o", *map(ref, held)])
         elif isinstance(value, type):
             nodes.append(["c", value.name])
         else:
@@ -210,15 +210,25 @@ def described(roots, most):
     return nodes, found
 
 
-def answer(data, count, most):
+def told(data, count, most):
     """What the first pickles in the data say."""
     stream = io.BufferedReader(io.BytesIO(data))
+    roots = [
+        Reader(stream, encoding="utf-8", errors="surrogateescape").load() for _ in range(count)
+    ]
+    nodes, held = described(roots, most)
+    return in_bytes({"nodes": nodes, "roots": held, "end": stream.tell()})
+
+
+def in_bytes(found):
+    """The answer, with what was seen on the way."""
+    return json.dumps({**SEEN, **found}).encode("ascii")
+
+
+def answer(data, count, most):
+    """What the first pickles in the data say, or why that cannot be told."""
     try:
-        roots = [
-            Reader(stream, encoding="utf-8", errors="surrogateescape").load() for _ in range(count)
-        ]
-        nodes, held = described(roots, most)
-        return {**SEEN, "nodes": nodes, "roots": held, "end": stream.tell()}
+        return told(data, count, most)
     except Exceeded as error:
         failed = str(error)
     except MemoryError:
@@ -226,7 +236,7 @@ def answer(data, count, most):
     except DAMAGE as error:
         registry = str(error).startswith("unregistered extension code")
         failed = "registry" if registry else "damage"
-    return {**SEEN, "failed": failed}
+    return in_bytes({"failed": failed})
 
 
 def confine(memory, seconds):
@@ -265,8 +275,7 @@ def main():
     confine(memory, seconds)
     os.lseek(0, offset, os.SEEK_SET)
     with open(0, "rb", closefd=False) as stream:
-        text = json.dumps(answer(stream.read(length), count, most))
-    rest = text.encode("ascii")
+        rest = answer(stream.read(length), count, most)
     while rest:
         rest = rest[os.write(1, rest) :]
     os._exit(0)

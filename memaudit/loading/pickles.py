@@ -182,7 +182,9 @@ def _describe(
         case "damage":
             raise damaged()
         case "names":
-            raise damaged("the pickle in the file names more classes than there are")
+            raise damaged(
+                "the pickle in the file names more classes than there are, or longer ones"
+            )
         case "registry":
             fact = "the pickle names objects by codes of a registry, which torch.save never does"
             hint = "get the weights as safetensors from whoever made the file"
@@ -280,7 +282,7 @@ def _records(answer: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
         "b": lambda node: base64.b64decode(node[1]),
         "c": lambda node: Named(node[1]),
         "s": lambda node: Stored(),
-        "o": lambda node: Made(node[1]),
+        "o": lambda node: Made(answer["nodes"][node[1][0]][1]),
         "x": lambda node: Omitted(node[1]),
     }
     records = [shells[node[0]](node) for node in answer["nodes"]]

@@ -1,25 +1,31 @@
-"""Sequences of numbers that a user gives: arrays, tables and sound, as (B,T,D) in float64."""
+"""Numbers that a user gives: arrays, tables and sound as sequences, and the kernel of a target."""
 
 from __future__ import annotations
 
 import struct
-from io import BytesIO
+from array import array
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from memaudit.errors import ArgumentError, MemauditError, SourceError, clean, listed
+from memaudit.errors import ArgumentError, MemauditError, clean, listed
 from memaudit.interfaces import Series
 from memaudit.loading.checkpoint import open_checkpoint
 from memaudit.loading.files import read_regular
+from memaudit.loading.formats import corrupt, read_npy, refusal
 
 #: Files that hold a text; tables and arrays, and how they are read.
 TEXTS = (".txt", ".md")
 ARRAYS = (".npz", ".safetensors", ".pt")
 KNOWN = (".npy", *ARRAYS, ".csv", ".wav", *TEXTS)
 HINT = f"give {', '.join(KNOWN)}"
+#: A table is read line by line in Python, some seconds for its largest size.
+LARGEST, LARGEST_TABLE = 1 << 28, 1 << 25
+#: A kernel has a number per step and pair of channels; two million of them fit.
+LARGEST_KERNEL = 1 << 24
 
 
 def read_data(source: Any) -> dict[str, Any]:
@@ -54,28 +60,60 @@ def _read(path: Path) -> torch.Tensor:
         return next(iter(found.values()))
     if suffix not in KNOWN:
         raise ArgumentError(f"data of the kind {clean(suffix) or 'none'} are unknown", hint=HINT)
-    file = BytesIO(read_regular(path))
-    if suffix == ".npy":
-        return torch.as_tensor(np.load(file, allow_pickle=False))
-    if suffix == ".csv":
-        return torch.as_tensor(_table(file))
+    if suffix != ".wav":
+        return torch.as_tensor(read_numbers(path, most=LARGEST))
     from scipy.io import wavfile
 
-    sound = wavfile.read(file)[1]
+    sound = wavfile.read(BytesIO(read_regular(path, most=LARGEST)))[1]
     whole = np.iinfo(sound.dtype).max if sound.dtype.kind in "iu" else 1.0
     return torch.as_tensor(sound / whole)
 
 
-def _table(file: BytesIO) -> np.ndarray:
-    """Numbers with commas between them; a first line of names is passed over."""
-    first = file.readline().decode("utf-8", errors="replace")
+def read_kernel(path: Path) -> np.ndarray:
+    """The numbers (T,…) of a target's kernel in float64."""
     try:
-        [float(word) for word in first.split(",")]
-    except ValueError:
-        pass
-    else:
-        file.seek(0)
-    return np.loadtxt(file, delimiter=",", ndmin=2)
+        values = read_numbers(path, most=LARGEST_KERNEL)
+        _require_finite(values, "the kernel has")
+    except MemauditError as error:
+        raise error.at(path) from None
+    return values
+
+
+def read_numbers(path: Path, *, most: int) -> np.ndarray:
+    """The numbers of a .npy file, or of a table with a line per step, in float64."""
+    if path.suffix.lower() == ".npy":
+        return read_npy(read_regular(path, most=most))
+    return _table(read_regular(path, most=min(most, LARGEST_TABLE)))
+
+
+def _table(data: bytes) -> np.ndarray:
+    """A line per step, numbers with commas, semicolons or blanks between them; # is a comment.
+
+    A first line of names is passed over.
+    """
+    numbers, columns = array("d"), 0
+    for place, line in enumerate(TextIOWrapper(BytesIO(data), "utf-8-sig", "replace"), 1):
+        words = line.partition("#")[0].replace(",", " ").replace(";", " ").split()
+        try:
+            row = [float(word) for word in words]
+        except ValueError:
+            if place == 1 and all(word[0].isalpha() or word[0] in "_\"'" for word in words):
+                continue
+            fact = f"line {place} holds {clean(line[:80], limit=40)!r}, which is no number"
+            raise corrupt(fact) from None
+        if row and len(row) != (columns := columns or len(row)):
+            raise corrupt(f"line {place} has other columns than the first")
+        numbers.extend(row)
+    if not numbers:
+        raise corrupt("the table is empty")
+    values = np.array(numbers).reshape(-1, columns)
+    return values[:, 0] if columns == 1 else values
+
+
+def _require_finite(values: np.ndarray, what: str) -> None:
+    if not np.isfinite(values).all():
+        fact = f"{what} numbers that are not finite"
+        raise refusal("E_NONFINITE", fact, hint="replace or leave them out")
 
 
 def _shaped(values: torch.Tensor) -> torch.Tensor:
@@ -83,12 +121,7 @@ def _shaped(values: torch.Tensor) -> torch.Tensor:
         fact = f"the data have the shape {tuple(values.shape)} of {values.dtype}"
         raise ArgumentError(fact, hint="give real numbers of the shape (T, D) or (B, T, D)")
     values = values.detach().cpu().double()
-    if not bool(torch.isfinite(values).all()):
-        raise SourceError(
-            "E_WEIGHTS",
-            "the data have numbers that are not finite",
-            hint="replace or leave them out",
-        )
+    _require_finite(values.numpy(), "the data have")
     if values.ndim == 1:
         values = values[:, None]
     return values if values.ndim == 3 else values[None]

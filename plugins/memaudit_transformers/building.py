@@ -71,12 +71,19 @@ _BASE_KEYWORDS = (
 )
 #: What the constructors of single classes hand on that names a kernel or a repository.
 _NEVER = ("attn_implementation", "backbone")
-#: A word names a part of the library; what has a slash or a colon names a place.
-_PLACE = re.compile(r"[/\\:]")
+#: A word names a part of the library; what has a slash or a colon beside it names a place.
+_PLACE = re.compile(r"\w[/\\:]|[/\\:]\w")
+#: What a constructor looks for without declaring it, and what it works out and is saved with it.
+_TAKEN = re.compile(
+    r'(?:kwargs|config_dict)(?:\.(?:get|pop|setdefault)\(\s*|\[)"(\w+)"'
+    r'|"(\w+)" (?:not )?in (?:kwargs|config_dict)|self\.(\w+) = '
+)
 #: What a model reads from its config although the config's class may not declare it.
 _READ = re.compile(r'(?:get|has)attr\(\s*[\w.]*config\w*,\s*"(\w+)"')
 #: Written by every save_pretrained and read by nothing that counts: not worth a sentence.
 _BOOKKEEPING = ("_name_or_path", "_commit_hash", "_attn_implementation_autoset")
+#: Declared by the base class and no setting of the model, so that a place in it is left out.
+_ASIDE = ("name_or_path", "architectures", "tokenizer_class", "transformers_version")
 _OTHER_CONFIG = "config.json describes another model: put that of these weights in its place"
 _CONFIG_HINT = "put the right config beside the weights; memaudit doctor tells the versions"
 
@@ -155,7 +162,8 @@ def _make_config(
     if not left_out:
         return config, ()
     shown, verb = listed(left_out, most=6, limit=80), "was" if len(left_out) == 1 else "were"
-    note = f"config.json: {shown} {verb} left out: {clean(kind.__name__)} declares no such setting"
+    why = f"{clean(kind.__name__)} declares no such setting, or it names a place"
+    note = f"config.json: {shown} {verb} left out: {why}"
     return config, (note,)
 
 
@@ -185,7 +193,8 @@ def _allowed(
     """What a config class declares of these values, and of those of the configs inside them.
 
     A `plain` dictionary, such as rope_parameters, belongs to a config and is none: its numbers may
-    have any key, its texts only one that the class knows. Text that names a place is left out.
+    have any key, its texts only one that the class knows. Text that names a place is left out
+    there; as a setting of the model it is refused: the library's default is another model.
     """
     allowed: dict[str, Any] = {}
     for key, value in values.items():
@@ -197,9 +206,24 @@ def _allowed(
             allowed[key] = _allowed(value, part, f"{path}{key}.", left_out)
         elif (known and not elsewhere) or (plain and not texts):
             allowed[key] = _plain(value, kind, f"{path}{key}.", left_out)
-        elif value and key not in _BOOKKEEPING and key not in _generation_settings():
+        elif key in _BOOKKEEPING or key in _generation_settings():
+            continue
+        elif known and not plain and key not in _ASIDE:
+            raise _names_a_place(path + key, value)
+        elif value:
             left_out.append(path + key)
     return allowed
+
+
+def _names_a_place(key: str, value: Any) -> SourceError:
+    shown = clean(str(value), limit=80)
+    return SourceError(
+        "E_CONFIG",
+        f"config.json: {clean(key)} is {shown!r}, which names a file or a repository; neither is "
+        "opened",
+        hint=f"write the name of a part of transformers in its place, or remove {clean(key)}",
+        stage="config",
+    )
 
 
 def _plain(value: Any, kind: type[Any], path: str, left_out: list[str]) -> Any:
@@ -234,22 +258,21 @@ def _part(kind: type[Any], key: str, value: Any) -> type[Any] | None:
 def _declared(kind: type[Any]) -> frozenset[str]:
     """The keys of a config class, as it declares them and as the library's code names them.
 
-    Those are its fields, other names for them, and configs inside; what its own constructor takes
-    or sets, older spellings among it; and what the models beside it read, as DeBERTa's do
-    share_att_key. Nothing that the base class defines can be replaced.
+    Those are its fields, other names for them, and configs inside; the keywords that its own
+    constructor looks for and what it works out; and what the models beside it read, as DeBERTa's
+    do share_att_key. Nothing that the base class defines can be replaced.
     """
     base = _base_config()
     names = {*kind.attribute_map, *kind.attribute_map.values(), *kind.sub_configs}
     for own in kind.__mro__[: kind.__mro__.index(base)]:
         for constructor in {"__init__", "__post_init__", "from_dict"} & vars(own).keys():
             code = inspect.unwrap(vars(own)[constructor]).__code__
-            names.update(code.co_names, code.co_varnames)
-            for constant in code.co_consts:
-                names.update(constant if isinstance(constant, tuple | frozenset) else (constant,))
+            if code.co_filename == inspect.getfile(own):  # that of a dataclass has no text
+                names.update(*_TAKEN.findall(inspect.getsource(code)))
         models = inspect.getfile(own).replace("configuration_", "modeling_")
         names.update(_READ.findall("".join(linecache.getlines(models))))
     taken = inspect.signature(kind).parameters
-    return frozenset({*(names - {*dir(base), *_NEVER}), *taken, *_BASE_KEYWORDS})
+    return frozenset({*(names - {"", *dir(base), *_NEVER}), *taken, *_BASE_KEYWORDS})
 
 
 @cache
@@ -493,6 +516,7 @@ def _load(
             )
             if dtype == torch.float64:
                 model = model.to(dtype)  # buffers too: the wider dtype holds them exactly
+            _leave_the_file(model, tensors)
     except LIBRARY_ERRORS as error:
         raise SourceError(
             "E_WEIGHTS",
@@ -502,6 +526,17 @@ def _load(
         ) from None
     unread = _prove(model, found, tensors)
     return model.requires_grad_(False).eval(), unread
+
+
+def _leave_the_file(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Copy, one by one, what the library took over as it lies in the mapped file.
+
+    A file that is rewritten would change the model, one that is cut would end the process.
+    """
+    mapped = {tensor.untyped_storage().data_ptr() for tensor in tensors.values()}
+    for own in (*model.parameters(), *model.buffers()):
+        if not own.is_meta and own.untyped_storage().data_ptr() in mapped:
+            own.data = own.data.clone()  # a tied weight is one object, and stays so
 
 
 def _prove(model: Any, found: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from memaudit.loading.source import DEMO_FOLDER
 from tests.hostile.rows import QUICK, Arrange, Outcome, Row, Scene, installed, parametrized, run
 from tests.hostile.small_models import whole, write
 
@@ -196,6 +198,12 @@ def changing(scene: Scene) -> list[str]:
     return ["scan", str(path), *QUICK]
 
 
+def changing_folder(scene: Scene) -> list[str]:
+    """A model of transformers in the dtype of its file, which needs no conversion."""
+    copy = shutil.copytree(DEMO_FOLDER / "bert", scene.output / "bert")
+    return ["scan", str(copy), *QUICK, "--dtype", "float32"]
+
+
 def cut(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
@@ -215,13 +223,15 @@ def replace_by_fifo(path: Path) -> None:
     os.mkfifo(path)
 
 
-def meanwhile(change: Callable[[Path], None]) -> Callable[[Scene], None]:
+def meanwhile(
+    change: Callable[[Path], None], name: str = "model.safetensors"
+) -> Callable[[Scene], None]:
     """The fault that is planned is a change of the file."""
 
     def first(scene: Scene) -> None:
         from memaudit import faults
 
-        faults._fail = lambda action: change(scene.output / "model.safetensors")
+        faults._fail = lambda action: change(scene.output / name)
 
     return first
 
@@ -256,6 +266,17 @@ CHANGES = [
     ]
 ]
 
+MAPPED = Row(
+    "a model of transformers in float32, cut during the audit",
+    changing_folder,
+    4,
+    "E_CHANGED",
+    check=about_the_bytes,
+    env=fault("measure.pass=change"),
+    first=meanwhile(cut, "bert/model.safetensors"),
+    writes=("bert",),
+)
+
 MODULES = [f"{name}.py" for name in ("typer", "torch", "numpy", "json", "memaudit_rnn")]
 
 
@@ -288,7 +309,7 @@ PLACES = [
     for name, command in (("python -m memaudit", as_a_module), ("the command", as_a_command))
 ]
 
-ROWS = [*DISKS, *SIGNALS, *CHANGES, *PLACES]
+ROWS = [*DISKS, *SIGNALS, *CHANGES, MAPPED, *PLACES]
 
 
 @parametrized(ROWS)

@@ -6,6 +6,7 @@ and a file that is damaged, larger than allowed or full of lies about its size e
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import zipfile
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.hostile.rows import Outcome, Row, Scene, parametrized, run
+from tests.hostile.rows import QUICK, Outcome, Row, Scene, parametrized, run
 from tests.hostile.small_models import (
     INDEX,
     SHARDS,
@@ -318,16 +319,50 @@ WEIGHTS = [
 ]
 
 
-def kernel(scene: Scene) -> list[str]:
-    """A target for a family of models that would run code."""
-    array = np.array([Call(os.system, f"touch {scene.canary}")], dtype=object)
-    np.save(scene.inputs / "kernel.npy", array, allow_pickle=True)
-    return ["family", "demo:rnn", "demo:gru", "--target", str(scene.inputs / "kernel.npy")]
+def gadgets(scene: Scene) -> np.ndarray:
+    return np.array([Call(os.system, f"touch {scene.canary}")], dtype=object)
 
 
-KERNELS = [Row("a kernel of pickled objects", kernel, 3, "E_UNSAFE_FORMAT")]
+def claiming(scene: Scene) -> bytes:
+    """A few bytes that say that they are a trillion numbers."""
+    header = {"descr": "<f8", "fortran_order": False, "shape": (10**12,)}
+    np.lib.format.write_array_header_1_0(found := io.BytesIO(), header)
+    return found.getvalue() + bytes(16)
 
-ROWS = [*GOOD, *REFUSED, *FOLDERS, *WEIGHTS, *KERNELS]
+
+def numbers(option: str, held: Callable[[Scene], Any]) -> Any:
+    """A scan fed with these numbers, or a family for a target that is made of them."""
+
+    def arrange(scene: Scene) -> list[str]:
+        path, given = scene.inputs / "numbers.npy", held(scene)
+        path.write_bytes(given) if isinstance(given, bytes) else np.save(path, given)
+        command = ["scan", "demo:lstm", *QUICK] if option == "--data" else FAMILY
+        return [*command, option, str(path)]
+
+    return arrange
+
+
+FAMILY = ["family", "demo:rnn", "demo:gru"]
+NUMBERS = [
+    Row("a kernel of pickled objects", numbers("--target", gadgets), 3, "E_UNSAFE_FORMAT"),
+    Row("data of pickled objects", numbers("--data", gadgets), 3, "E_UNSAFE_FORMAT"),
+    Row("data that claim a terabyte", numbers("--data", claiming), 3, "E_CORRUPT", room=500),
+    Row("data of text", numbers("--data", lambda _: np.array(["a"] * 64)), 3, "E_UNSUPPORTED"),
+    Row(
+        "data that are not finite",
+        numbers("--data", lambda _: np.array([1.0, np.nan])),
+        3,
+        "E_NONFINITE",
+    ),
+    Row(
+        "data in another byte order",
+        numbers("--data", lambda _: np.arange(999, dtype=">i4")),
+        0,
+        check=whole,
+    ),
+]
+
+ROWS = [*GOOD, *REFUSED, *FOLDERS, *WEIGHTS, *NUMBERS]
 
 
 @parametrized(ROWS)

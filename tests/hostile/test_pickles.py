@@ -227,6 +227,12 @@ CONTENTS = [
         "E_LIMIT",
         room=500,
     ),
+    refused(
+        "objects of a class with an endless name",
+        file_with(lambda s: b"](c" + b"m" * 50_000 + b"\nx\n\x94" + b")Rh\x00" * 9_999 + b")Re"),
+        "E_CORRUPT",
+        room=500,
+    ),
     refused("a storage that is too small", changed("model.pt", shrunk), "E_CORRUPT"),
     refused(
         "a compressed torch file",

@@ -18,7 +18,9 @@ from huggingface_hub import constants
 #: An address where nobody listens.
 NOBODY = "http://127.0.0.1:9"
 #: Longer than any test; a stalled answer ends when the hub is closed.
-FOREVER = 120.0
+FOREVER = 600.0
+#: How long the hub is waited for: where it says nothing, and where its answer must come.
+IMPATIENT, PATIENT = 1.0, 60.0
 
 
 @dataclass

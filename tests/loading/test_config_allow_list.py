@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from memaudit.errors import SourceError
 from memaudit.loading.configs import open_config
 from memaudit_transformers.building import _make_config
 from tests.plugins.transformers_families import FAMILIES, Family
@@ -84,6 +85,18 @@ def as_saved(config: Any, folder: Path) -> dict[str, Any]:
     return open_config(folder).values
 
 
+def test_a_setting_that_names_a_place_is_refused_and_a_separator_is_none() -> None:
+    values = {"model_type": "bert", "hidden_act": "evil/kernel:act"}
+    with pytest.raises(
+        SourceError, match="hidden_act is 'evil/kernel:act', which names a"
+    ) as caught:
+        handed(values)
+    assert caught.value.code == "E_CONFIG"
+    found, said = handed({"model_type": "rag", "title_sep": " / ", "architectures": ["evil/Model"]})
+    assert found.title_sep == " / "
+    assert "architectures" in said
+
+
 def of_the_library(values: dict[str, Any], kind: type[Any]) -> dict[str, Any]:
     """What the library itself makes of a config that was saved."""
     return without_place(kind.from_dict(copy.deepcopy(values)))
@@ -125,7 +138,7 @@ def test_every_model_of_text_keeps_what_it_saves() -> None:
         if said or without_place(found) != expected:
             changed.add(model_type)
     assert checked > 150
-    # The first two name parts of another library, the third has a slash in a separator.
+    # The first two name parts of another library, the third has configs that it does not declare.
     assert changed == {"layoutlmv2", "layoutxlm", "rag"}
 
 

@@ -10,14 +10,21 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
 
 import pytest
 import torch
 
 import memaudit
 from memaudit.cli.app import main
+from memaudit.loading.access import Access
+from memaudit.loading.source import parse_source
 from tests.loading.hub_server import (
+    FOREVER,
+    IMPATIENT,
     NOBODY,
+    PATIENT,
     Answer,
     Hub,
     Repository,
@@ -227,7 +234,7 @@ def test_a_hub_that_cannot_be_asked_is_excused_by_the_cache(why: str, trouble: T
         hub.troubles |= {"listing": trouble} if trouble else {}
         if trouble is None:
             point_at(NOBODY)
-        said = notes(timeout=1.0)[0]
+        said = notes(timeout=IMPATIENT if trouble is silence else PATIENT)[0]
     assert why in said
     assert said.endswith(f"the copy of commit {COMMIT} in the cache was used")
 
@@ -286,7 +293,8 @@ def test_the_token_is_sent_to_the_hub_alone_and_never_printed(
     monkeypatch.setenv("HF_DEBUG", "1")
     broken = repository(**{"model.safetensors": b"no weights"})
     with Hub(broken, **{"listing": listing} if listing else {}) as hub:
-        assert main(["scan", NAME, "--debug", "--timeout", "1"]) == ends
+        patience = IMPATIENT if listing is silence else PATIENT
+        assert main(["scan", NAME, "--debug", "--timeout", str(patience)]) == ends
     told = "".join(capfd.readouterr())
     assert TOKEN not in told
     assert ("refused the token" in told) == (ends == 3 and listing is not None)
@@ -407,7 +415,7 @@ STALLS = {
 def test_a_hub_that_stalls_is_given_up(stall: str, hub_home: Path):
     stage, trouble = STALLS[stall]
     with Hub(repository(), **{stage: trouble}) as hub:
-        error = refusal(timeout=1.0)
+        error = refusal(timeout=IMPATIENT)
         left = [path for path in hub_home.rglob("*.incomplete") if path.stat().st_size]
     assert error.code == "E_NETWORK"
     assert error.fact == f"the hub at {hub.host} gave no answer for 1 s"
@@ -421,7 +429,7 @@ def test_the_process_ends_though_the_hub_has_not_answered():
             [sys.executable, "-m", "memaudit", "scan", NAME, "--timeout", "1"],
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=FOREVER / 2,  # the hub's silence does not end before
             check=False,
         )
     assert done.returncode == 5
@@ -429,41 +437,68 @@ def test_the_process_ends_though_the_hub_has_not_answered():
     assert done.stderr.count("\n") == 1
 
 
-def test_a_slow_hub_that_gets_on_is_waited_for():
-    padded = WEIGHTS + bytes(6 << 17)
+def test_a_slow_hub_that_gets_on_is_waited_for(monkeypatch):
+    """The patience is for the next piece, not for all of them: each is sent when one was heard."""
+    padded, heard, waits = WEIGHTS + bytes(6 << 18), threading.Semaphore(1), []
     repo = repository(**{"model.safetensors": padded})
+
+    class Listening(SimpleQueue):
+        def get(self, block: bool = True, timeout: float | None = None) -> Any:
+            waits.append(timeout)
+            return super().get(block, timeout)
 
     def slow(answer: Answer) -> None:
         answer.begin(200, {"Content-Length": str(len(padded))})
-        for start in range(0, len(padded), 1 << 17):
-            answer.hub.over.wait(0.5)
-            answer.wfile.write(padded[start : start + (1 << 17)])
+        for start in range(0, len(padded), 1 << 18):
+            heard.acquire(timeout=FOREVER)
+            answer.wfile.write(padded[start : start + (1 << 18)])
 
+    def downloading(stage: str, *_: object) -> None:
+        if stage.startswith("downloading model"):
+            heard.release()
+
+    monkeypatch.setattr("memaudit.loading.hub.SimpleQueue", Listening)
+    access = Access(timeout=PATIENT, progress=downloading)
     with Hub(repo, store=slow):
-        assert refusal(timeout=2.0).code == "E_CORRUPT"  # it came, and is no safetensors file
+        assert parse_source(NAME, access=access).fetched
+    assert len(waits) > 6
+    assert set(waits) == {PATIENT}
 
 
-def test_another_process_that_fetches_the_file_is_waited_for(hub_home: Path):
-    content, begun, enough = repository().files["config.json"], threading.Event(), 6
+def test_another_process_that_fetches_the_file_is_waited_for(hub_home: Path, monkeypatch):
+    content, begun, complete = repository().files["config.json"], threading.Event(), 6
+    ready, grown = threading.Event(), []
     locks = hub_home / "hub" / ".locks" / "models--org--lstm"
-    blobs = hub_home / "hub" / "models--org--lstm" / "blobs"
+    part = hub_home / "hub" / "models--org--lstm" / "blobs" / "other.incomplete"
 
     def other_process() -> None:
-        for folder in (locks, blobs):
+        for folder in (locks, part.parent):
             folder.mkdir(parents=True)
         with (locks / f"{git_object(content)}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             begun.set()
-            for number in range(enough):
-                (blobs / "other.incomplete").write_bytes(bytes(number + 1))
-                threading.Event().wait(0.5)
-        (blobs / "other.incomplete").unlink()
+            ready.wait(FOREVER)
 
+    class Impatient(SimpleQueue):
+        """Gives up soon while the other process is at work, which has more of the file then."""
+
+        def get(self, block: bool = True, timeout: float | None = None) -> Any:
+            try:
+                return super().get(block, timeout if ready.is_set() else 0.1)
+            except Empty:
+                grown.append(part.write_bytes(bytes(len(grown) + 1)))
+                if len(grown) == complete:
+                    part.unlink()
+                    ready.set()
+                raise
+
+    monkeypatch.setattr("memaudit.loading.hub.SimpleQueue", Impatient)
     thread = threading.Thread(target=other_process)
     thread.start()
-    begun.wait(20)
+    begun.wait(FOREVER)
     with Hub(repository()):
-        assert "from the hub" in notes(timeout=1.0)[0]
+        assert "from the hub" in notes(timeout=PATIENT)[0]
+    assert len(grown) == complete
     thread.join()
 
 
@@ -475,9 +510,6 @@ def test_an_interrupt_leaves_no_part_of_a_file(hub_home: Path):
             raise KeyboardInterrupt
 
     with Hub(large, store=stalling(1 << 20, bytes(1 << 19))):
-        from memaudit.loading.access import Access
-        from memaudit.loading.source import parse_source
-
         with pytest.raises(KeyboardInterrupt):
             _ = parse_source(NAME, access=Access(progress=interrupted)).fetched
         assert partial_files(hub_home) == []

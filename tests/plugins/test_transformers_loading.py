@@ -40,6 +40,16 @@ def test_a_saved_model_answers_as_it_did(name: str, tmp_path: Path) -> None:
     torch.testing.assert_close(answer, expected, rtol=0, atol=2e-6)
 
 
+@pytest.mark.parametrize("name", ["gpt2", "mamba"])  # tied to its embedding; a recurrence
+def test_a_model_does_not_live_in_the_file(name: str, tmp_path: Path) -> None:
+    subject = opened(saved(make(name), tmp_path), torch.float32)
+    before = subject.respond(ids(2, 9))
+    path = tmp_path / "model.safetensors"
+    with path.open("r+b") as file:
+        file.write(bytes(path.stat().st_size))
+    assert torch.equal(subject.respond(ids(2, 9)), before)
+
+
 def test_load_opens_a_saved_folder(tmp_path: Path) -> None:
     subject = memaudit.load(saved(make("mamba"), tmp_path))
     assert subject.identity.adapter == "transformers"
