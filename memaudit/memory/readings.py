@@ -418,7 +418,9 @@ def _spread(curve: Curve, first: int) -> tuple[int, int | None] | None:
 def _bootstrap(values: np.ndarray, scales: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """The interval of mean(values) / mean(scales) over resampled trials (K,n) and (K,).
 
-    Trials that follow each other share a sequence, so they are drawn in blocks.
+    Trials that follow each other share a sequence, so they are drawn in blocks. Resamples of a few
+    trials vary too little: n draws have (n - 1) / n of the variance, and the quantiles of a normal
+    distribution where a t distribution belongs, whose 0.975 is 1.96 (1 + 1.21 / (n - 1)) or so.
     """
     count = len(values)
     block = max(1, min(BLOCK, count // 4))
@@ -428,6 +430,12 @@ def _bootstrap(values: np.ndarray, scales: np.ndarray, seed: int) -> tuple[np.nd
     total = weights @ scales
     means = (weights @ values)[total > 0] / total[total > 0, None]
     low, high = np.quantile(means, [0.025, 0.975], axis=0)
+    wider = math.sqrt(count / (count - 1)) * (1 + 1.21 / (count - 1)) if count > 1 else 1.0
+    middle = values.mean(0) / scales.mean()
+    known = (low > 0) & (middle > 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Ratios: a curve that is a hundredth of its top has an interval of its own size.
+        low, high = (np.where(known, middle * (e / middle) ** wider, e) for e in (low, high))
     return low, high
 
 
