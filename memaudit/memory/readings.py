@@ -402,15 +402,15 @@ def trial_curve(
 
 
 def _spread(curve: Curve, first: int) -> tuple[int, int | None] | None:
-    """The horizons of the two ends of the interval, each by its own largest value."""
+    """The horizons of the two ends of the interval, at the level that the horizon is read at."""
     if not len(curve.low) or curve.looked_to is None or curve.decay.kind == "growing":
         return None
-    past, ends = curve.lags >= first, [curve.horizon]
-    for values in (curve.low[past], curve.high[past]):
-        level = curve.epsilon * float(values.max())
-        if level < SIGNAL_OVER_FLOOR * curve.floor:
-            return None
-        ends.append(horizon_lag(curve.lags[past], values, level))
+    past = curve.lags >= first
+    level = curve.epsilon * float(curve.values[past].max())
+    if level < SIGNAL_OVER_FLOOR * curve.floor:
+        return None
+    ends = [horizon_lag(curve.lags[past], e[past], level) for e in (curve.low, curve.high)]
+    ends.append(curve.horizon)
     seen = [end for end in ends if end is not None]
     return None if not seen else (min(seen), max(seen) if len(seen) == len(ends) else None)
 
