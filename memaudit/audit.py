@@ -177,7 +177,7 @@ def _measure(
     parts = dict(subject.parts()) or {"": subject}
     for number, (name, part) in enumerate(parts.items()):
         place = f"{name} ({number + 1} of {len(parts)}): " if len(parts) > 1 else ""
-        batched, results = BatchedSubject(part, meter), found.parts.setdefault(name, {})
+        batched, results = BatchedSubject(part, meter, name), found.parts.setdefault(name, {})
         end = meter.allow(1 / (len(parts) - number))
         try:
             for left, probe in zip(range(len(probes) - 1, -1, -1), probes, strict=True):
@@ -266,6 +266,7 @@ def _settings(
 ) -> dict[str, Any]:
     """What a report says about how it was made."""
     queries = [getattr(q, "name", q) for p in probes for q in getattr(p, "queries", ())]
+    reads = subject.vocabulary is not None and subject.tokens_of("a") is not None
     settings = {
         "horizon": setting.horizon,
         "seed": setting.seed,
@@ -274,7 +275,7 @@ def _settings(
         "amplitudes": setting.amplitudes,
         "epsilon": setting.epsilon,
         "baseline": setting.baseline,
-        "text": None if subject.vocabulary is None else describe_text(setting.text),
+        "text": describe_text(setting.text) if reads else None,
         "words": setting.words,
         "trust_remote_code": trusted,
         "queries": queries,

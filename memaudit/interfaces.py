@@ -394,7 +394,9 @@ class TrialReadings:
     `status` says why there are none. `noise` is by how much two runs differed that should not.
     `scales` (K,) is what the mean of the values is divided by, `fed` says what stood in the
     sequences, `reach` how large its numbers were. `share` is the part of the natural variation of
-    an answer that inputs other than the present one make.
+    an answer that inputs other than the present one make. `limit` says what ended the lags before
+    the horizon that was asked for, and what to do about it. `unfed` says why the text that was
+    given was not fed.
     """
 
     lags: torch.Tensor
@@ -408,6 +410,8 @@ class TrialReadings:
     fed: str = ""
     reach: float | None = None
     share: float | None = None
+    limit: str = ""
+    unfed: Status = Status.OK
 
 
 class AbstractTrialQuery(ABC):

@@ -20,6 +20,8 @@ from memaudit.sections import Beyond
 BOUNDED = 0.1
 #: A floor that lies more decades than this below the curve is not drawn.
 FLOOR_DECADES = 2.0
+#: Horizons of the interval that are within this share of each other are one horizon.
+SPREAD = 0.1
 #: The kinds of decay, and what each says.
 KINDS = {
     "memoryless": "No trace of an earlier input is seen in the answers: nothing rises above the "
@@ -112,8 +114,11 @@ class Curve(Record):
     the size of the inputs.
 
     Of the query driven `values` is a mean, which lies between `low` and `high` by a bootstrap over
-    the sequences. `fed` says what stood in them, `reach` how large its numbers were, and `share`
+    the sequences, and `spread` are the horizons that these two have, the second None beyond the
+    window. `fed` says what stood in them, `reach` how large its numbers were, and `share`
     which part of the natural variation of an answer comes from inputs other than the present one.
+    `unfed` says why the text that was given was not among them.
+    `limit` says what ended the window before the lags that were asked for, and what to do.
     """
 
     query: str
@@ -140,6 +145,9 @@ class Curve(Record):
     fed: str = ""
     reach: float | None = None
     share: float | None = None
+    spread: tuple[int, int | None] | None = None
+    limit: str = ""
+    unfed: Status = Status.OK
 
     def __post_init__(self) -> None:
         if not len(self.lags) == len(self.values) == len(self.median):
@@ -186,7 +194,8 @@ class Curve(Record):
         if self.status in (Status.HIDDEN, Status.CHAOTIC):
             return HorizonStatus.HIDDEN
         if self.looked_to is None:
-            return HorizonStatus.NONE
+            few = self.status is Status.TOO_FEW_LAGS and self.remembers
+            return HorizonStatus.HIDDEN if few else HorizonStatus.NONE
         _, values = self.memory()
         if self.decay.kind not in ("persistent", "growing") and len(values):
             signal = SIGNAL_OVER_FLOOR * self.floor
@@ -228,6 +237,9 @@ class Curve(Record):
     def looked_to(self) -> int | None:
         """The last lag of a curve in which memory was seen, None where there was none to see."""
         seen = self.status not in UNREAD and self.decay.kind != "memoryless"
+        if self.status is Status.TOO_FEW_LAGS and len(self.values):
+            # Too few for a kind of decay, and memory outlasts them all the same.
+            seen = bool(self.values[-1] > SIGNAL_OVER_FLOOR * self.floor)
         return self.last_lag if seen and len(self.lags) else None
 
     @property
@@ -288,6 +300,19 @@ class Curve(Record):
         """`139 steps`, `more than 512 steps`; "" where no number is known."""
         text = self.horizon_text.replace("> ", "more than ")
         return "" if text in ("-", "?") else f"{text} step{'' if text == '1' else 's'}"
+
+    @property
+    def spread_text(self) -> str:
+        """`120 to 160`, `120 to more than 255`; "" where the interval leaves the horizon as it is.
+
+        A number of steps is exact to a tenth at best, so less is not worth saying.
+        """
+        if self.spread is None:
+            return ""
+        low, high = self.spread
+        if high is None:
+            return f"{low} to more than {self.last_lag}"
+        return f"{low} to {high}" if high - low > SPREAD * high else ""
 
     @property
     def window_text(self) -> str | None:

@@ -14,26 +14,31 @@ from typing import TYPE_CHECKING
 import torch
 
 from memaudit.devices import release_memory, shortage
-from memaudit.errors import ArgumentError, OutOfBudget
+from memaudit.errors import ArgumentError, OutOfBudget, clean
 from memaudit.interfaces import AbstractTokenQuery, AbstractTrialQuery, Status, TrialReadings
-from memaudit.memory.queries import FEWEST_LAGS, LARGE_MODEL, frame_of, nothing
+from memaudit.memory.queries import FEWEST_LAGS, frame_of, is_large, nothing
 from memaudit.numerics.signals import lag_grid, seeded
 from memaudit.subjects.batches import BatchedSubject, batched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from memaudit.interfaces import AbstractSubject, Circumstances, Setting
+    from memaudit.interfaces import AbstractSubject, Circumstances, Series, Setting
 
 #: Sequences by level, of a small model and of one that answers once a sequence.
 SEQUENCES = {"quick": 32, "standard": 256, "thorough": 1024}
 POOLED_SEQUENCES = {"quick": 8, "standard": 16, "thorough": 64}
 #: With fewer there is no mean to speak of; a large model has so many.
 FEWEST = 8
-#: Steps that a large model is fed, in horizons.
+#: Steps that a large model is fed, in horizons. One that answers once a sequence is run once for
+#: every lag, so that fewer than 20 lags would be left, too few for a verdict: there is no limit.
 LARGE_BUDGET = 24
+#: Other inputs that take the place of one, where data have fewer sequences than are wanted.
+REPLACEMENTS = 4
 #: Disjoint stretches that data must have, or two sequences would not be independent.
 DISJOINT = 4
+#: What ended the lags of a model with a table of positions.
+NO_MORE_STEPS = "the model takes no more steps"
 #: Numbers (inputs and answers) of one pass.
 PASS_NUMBERS = 2**26
 #: A sequence is compared with another one of the same pass.
@@ -70,12 +75,12 @@ class Driven(AbstractTrialQuery):
         known: Circumstances,
         tick: Callable[[int, int], None],
     ) -> TrialReadings:
-        natural = _natural(subject, setting, known)
-        return _Trials(batched(subject), setting, known, natural).read(tick)
+        safe = batched(subject)
+        return _Trials(safe, setting, known, _natural(safe, setting, known)).read(tick)
 
     def tokens(self, subject: AbstractSubject, setting: Setting, known: Circumstances) -> float:
-        natural = _natural(subject, setting, known)
-        return _Trials(batched(subject), setting, known, natural).tokens()
+        safe = batched(subject)
+        return _Trials(safe, setting, known, _natural(safe, setting, known)).tokens()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +116,16 @@ class Context(AbstractTokenQuery):
 class _Natural:
     """Where sequences come from: windows of `values` (B,T,…), or `rows` (n,D) in random order.
 
-    Without either they are independent standard normal vectors.
+    Without either they are independent standard normal vectors. `end` is what to do where a window
+    needs more than there is, `unfed` why the text that was given is not among them.
     """
 
     words: str
     unit: str = "sequences"
     values: torch.Tensor | None = None
     rows: torch.Tensor | None = None
+    end: str = "the data end there: give longer data"
+    unfed: Status = Status.OK
 
     @property
     def noise(self) -> bool:
@@ -135,7 +143,7 @@ class _Natural:
         """How many sequences there are, at least half of each its own."""
         if self.values is None:
             return None
-        return max(FEWEST, 2 * len(self.values) * self.values.shape[1] // length)
+        return max(FEWEST, 2 * len(self.values) * self.values.shape[1] // max(length, 1))
 
     def sequences(
         self, count: int, length: int, width: int, generator: torch.Generator
@@ -143,9 +151,12 @@ class _Natural:
         """A function that gives the next so many of them."""
         if self.values is not None:
             steps = self.values.shape[1] - length + 1
-            # Neighbours among the sequences are compared, and should not overlap in the data.
-            places = torch.linspace(0, len(self.values) * steps - 1, count).long()
-            places = iter(places[torch.randperm(count, generator=generator)].tolist())
+            # One place in every stretch of the data. Neighbours among the sequences are compared,
+            # and should not overlap: they come from stretches far apart.
+            chance = torch.rand(count + 1, generator=generator, dtype=torch.float64)
+            places = (torch.arange(count) + chance[1:]) * (len(self.values) * steps / count)
+            order = torch.arange(count) * _stride(count) + int(chance[0] * count)
+            places = iter(places[order % count].long().tolist())
             windows = self.values
 
             def window(number: int) -> torch.Tensor:
@@ -165,29 +176,51 @@ class _Natural:
         )
 
 
-def _natural(subject: AbstractSubject, setting: Setting, known: Circumstances) -> _Natural:
+def _natural(subject: BatchedSubject, setting: Setting, known: Circumstances) -> _Natural:
     """The user's data, else a text, else embeddings, else unit noise."""
     if setting.data is not None:
-        return _Natural(setting.data.name, values=_fitting(setting.data.values, subject))
+        return _of_data(setting.data, subject)
     text = _text(subject, setting, known)
     if isinstance(text, _Natural):
         return text
+    unfed = Status.OK if setting.text is None else text
     rows = subject.natural_inputs(MOST_ROWS, seeded(setting.seed))
     if rows is not None and len(rows) > 1:
-        return _Natural("its embeddings in random order", rows=rows.detach().cpu().double())
-    return _Natural("unit noise")
+        rows = rows.detach().cpu().double()
+        return _Natural("its embeddings in random order", rows=rows, unfed=unfed)
+    return _Natural("unit noise", unfed=unfed)
 
 
-def _fitting(values: torch.Tensor, subject: AbstractSubject) -> torch.Tensor:
-    """The data as the model takes them; one long signal is cut into frames where it must be."""
-    width = subject.input_size or 1
+def _of_data(data: Series, subject: BatchedSubject) -> _Natural:
+    """The data as the model takes them: token ids, vectors, or a long signal cut into frames."""
+    values, width = data.values, subject.input_size or 1
     batch, steps, columns = values.shape
-    if columns == 1 < width and steps >= width:
-        return values[:, : steps // width * width].reshape(batch, -1, width)
-    if columns != width:
-        fact = f"the data have {columns} columns, and the model takes {width} numbers a step"
-        raise ArgumentError(fact, hint="give data of the shape (T, D) or (B, T, D)")
-    return values
+    # Whole numbers (T,), (T,1) and (B,T) are ids; a batch of vectors has three axes.
+    if subject.vocabulary is not None and 1 in (batch, columns):
+        tokens = values[..., 0] if columns == 1 else values[0]
+        if bool((tokens == tokens.round()).all()):
+            return _Natural(data.name, unit="passages", values=_ids(tokens, subject.vocabulary))
+    if columns == width:
+        return _Natural(data.name, values=values)
+    shapes = f"(T, {width}) or (B, T, {width})"
+    if columns == 1 and steps >= width and not subject.part:
+        frames = values[:, : steps // width * width].reshape(batch, -1, width)
+        return _Natural(f"{data.name}, cut into frames of {width}", values=frames)
+    whose = f"the part {clean(subject.part)}" if subject.part else "the model"
+    have = f"{columns} column{'' if columns == 1 else 's'}"
+    raise ArgumentError(
+        f"the data have {have}, and {whose} takes {width} numbers a step",
+        hint=f"give what {whose} is fed, in the shape {shapes}",
+    )
+
+
+def _ids(tokens: torch.Tensor, vocabulary: int) -> torch.Tensor:
+    """Token ids (B,T), all of them in the vocabulary."""
+    odd = tokens[(tokens < 0) | (tokens >= vocabulary)]
+    if len(odd):
+        fact = f"the data have the token id {odd[0]:.0f}, and the ids end at {vocabulary - 1}"
+        raise ArgumentError(fact, hint="give the ids of this model's own tokenizer")
+    return tokens.long()
 
 
 def _text(subject: AbstractSubject, setting: Setting, known: Circumstances) -> _Natural | Status:
@@ -202,7 +235,8 @@ def _text(subject: AbstractSubject, setting: Setting, known: Circumstances) -> _
     if len(tokens.unique()) < 2:  # there is nothing that a token could be replaced by
         return Status.TOO_SHORT
     words = "the sample text" if setting.text is None else "your text"
-    return _Natural(words, unit="passages", values=tokens[None])
+    end = "the text ends there: give a longer one with --text FILE"
+    return _Natural(words, unit="passages", values=tokens[None], end=end)
 
 
 # Trials
@@ -212,7 +246,9 @@ def _text(subject: AbstractSubject, setting: Setting, known: Circumstances) -> _
 class _Plan:
     """`count` sequences of `steps`; the input at `at` is replaced, and read at the lags behind it.
 
-    A model that answers once sees `window` steps at a time, which end at every lag in turn.
+    A model that answers once sees `window` steps at a time, which end at every lag in turn. Each
+    sequence has `each` other inputs in that place, one after the other. `limit` is what ended the
+    lags early.
     """
 
     count: int
@@ -220,6 +256,8 @@ class _Plan:
     at: int
     lags: torch.Tensor
     window: int
+    each: int = 1
+    limit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,36 +309,47 @@ class _Trials:
             fed=f"{self.natural.words}, {len(values)} {self.natural.unit}",
             reach=reach,
             share=float(past.mean()) / variation if variation > 0 else None,
+            limit=plan.limit,
+            unfed=self.natural.unfed,
         )
 
     def _plan(self) -> _Plan:
         """As many lags as the horizon says, unless the model or the data are shorter."""
-        subject, horizon, level = self.subject, self.setting.horizon, self.setting.level
-        large = subject.identity.parameters > LARGE_MODEL and level != "thorough"
-        before = horizon
+        subject, horizon = self.subject, self.setting.horizon
+        large, before = is_large(subject, self.setting), horizon
         if large and not subject.pooled:  # 8 sequences, each twice, and one for the noise
             before = LARGE_BUDGET * horizon // (2 * FEWEST + 1) - horizon
-        steps = before + horizon
-        if self.natural.longest is not None:
-            steps = min(steps, self.natural.longest)
+        steps, limit = before + horizon, ""
+        if self.natural.longest is not None and self.natural.longest < steps:
+            steps, limit = self.natural.longest, self.natural.end
         if subject.longest is not None:
-            room = subject.longest - frame_of(subject)[0]
-            steps = min(steps, 2 * room if subject.pooled else room)
+            room = (subject.longest - frame_of(subject)[0]) * (2 if subject.pooled else 1)
+            if room < steps:
+                steps, limit = room, NO_MORE_STEPS
         counts = POOLED_SEQUENCES if subject.pooled else SEQUENCES
-        wanted = self.setting.sequences or (FEWEST if large else counts[level])
-        steps, wanted = self._within_budget(steps, wanted)
-        count = min(wanted, self.natural.most(max(steps, 1)) or wanted)
+        wanted = self.setting.sequences or (FEWEST if large else counts[self.setting.level])
+        affordable, wanted = self._within_budget(steps, wanted)
+        if affordable < steps:
+            steps, limit = affordable, "the budget ends there: give a larger --budget"
+        count, each = wanted, 1
+        most = self.natural.most(steps)
+        if most is not None and self.setting.sequences is None:
+            count = min(wanted, most)
+            if not subject.pooled and math.isinf(subject.meter.left):
+                each = max(1, min(REPLACEMENTS, wanted // count))
         if subject.pooled:
             window = steps // 2
-            return _Plan(count, steps, window - 1, lag_grid(max(window, 1)), window)
+            lags = lag_grid(max(window, 1))
+            return _Plan(count, steps, window - 1, lags, window, limit=limit)
         at = steps * before // (before + horizon) if self.known.causal else steps // 2
-        return _Plan(count, steps, at, torch.arange(max(steps - at, 0)), steps)
+        lags = torch.arange(max(steps - at, 0))
+        return _Plan(count, steps, at, lags, steps, each, limit)
 
     def tokens(self) -> float:
         """How many steps will be fed."""
         plan = self._plan()
         passes = len(plan.lags) if self.subject.pooled else 1
-        return (2 * plan.count + 1) * plan.window * passes
+        return ((1 + plan.each) * plan.count + 1) * plan.window * passes
 
     def _within_budget(self, steps: int, count: int) -> tuple[int, int]:
         """Fewer sequences, and shorter ones where the fewest cost too much."""
@@ -313,7 +362,8 @@ class _Trials:
 
     def _chunks(self, plan: _Plan, width: int) -> Iterator[int]:
         """How many sequences go into each pass; never one alone, which would have no neighbour."""
-        room = PASS_NUMBERS // (2 * plan.steps * (width + 4 * max(self.known.outputs, 1)))
+        numbers = plan.steps * (width + 4 * max(self.known.outputs, 1))
+        room = PASS_NUMBERS // ((1 + plan.each) * numbers)
         most = plan.count // FEWEST_TOGETHER
         pieces = max(1, min(-(-plan.count // max(room, FEWEST_TOGETHER)), most))
         for piece in range(pieces):
@@ -343,20 +393,23 @@ class _Trials:
         The changed sequence k has the input of sequence j at one place. There the two differ in
         everything else, so their distance is what the other inputs make.
         """
-        inputs = fed[:, plan.at]
-        changed, given = fed.clone(), (_lattice if self.natural.noise else _others)(inputs)
+        inputs, count, each = fed[:, plan.at], len(fed), plan.each
+        others = [_others(inputs, first + 1) for first in range(each)]
+        given = _lattice(inputs) if self.natural.noise else torch.cat(others)
+        changed = torch.cat([fed] * each)
         changed[:, plan.at] = fed[given, plan.at]
-        answers, moved = self._answers(torch.cat([fed, changed]), plan).chunk(2)
+        answers, moved = self._answers(torch.cat([fed, changed]), plan).split([count, each * count])
+        moved, given = moved.unflatten(0, (each, count)), given.reshape(each, count)
         now, read = self._places(plan)
-        values = _distance(moved[:, read], answers[:, read])
+        values = _distance(moved[:, :, read], answers[:, read]).mean(0)
         if not self.known.causal:  # distance to either side, as far as there is one
             back = plan.at - plan.lags[plan.lags <= plan.at]
-            left = _distance(moved[:, back], answers[:, back])
+            left = _distance(moved[:, :, back], answers[:, back]).mean(0)
             values[:, : len(back)] = (left + values[:, : len(back)]) / 2
         scales = _finite_mean(_distance(answers[:, read], answers.roll(-1, 0)[:, read]))
         sizes = torch.nan_to_num(torch.linalg.vector_norm(answers, dim=-1), posinf=0.0).amax(1)
-        past = _distance(moved[:, now], answers[given, now])
-        apart = _distance(answers[:, now], answers[given, now])
+        past = _distance(moved[:, :, now], answers[given, now]).mean(0)
+        apart = _distance(answers[:, now], answers[given, now]).mean(0)
         return values, scales, sizes, past, apart, answers[0]
 
     def _places(self, plan: _Plan) -> tuple[int, torch.Tensor]:
@@ -400,7 +453,8 @@ class _Trials:
 
     def _embedded(self) -> float | None:
         """How large the numbers are that tokens become, where the model shows them."""
-        if self.natural.unit != "passages":
+        values = self.natural.values
+        if values is None or values.is_floating_point():
             return None
         rows = self.subject.natural_inputs(MOST_ROWS, seeded(self.setting.seed))
         return None if rows is None or not len(rows) else float(rows.abs().amax())
@@ -419,19 +473,24 @@ def _spread(rows: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 def _lattice(rows: torch.Tensor) -> torch.Tensor:
     """For every row another one, so that the pairs fill the plane of their ranks evenly."""
-    count = len(rows)
-    step = round(count * 0.618)  # the golden section: multiples of it are spread out
-    while math.gcd(step, count) > 1 or step % 2 == 0:
-        step += 1
+    count, step = len(rows), _stride(len(rows))
     order = rows[:, 0].argsort()
     given, own = order[(step * order.argsort() + 1) % count], torch.arange(count)
     return torch.where(given == own, (own + 1) % count, given)
 
 
-def _others(rows: torch.Tensor) -> torch.Tensor:
-    """For every row the next one that differs from it; itself where all are the same."""
+def _stride(count: int) -> int:
+    """A step that visits each of so many places once, the next one always far away."""
+    step = round(count * 0.618)  # the golden section: multiples of it are spread out
+    while math.gcd(step, count) > 1 or step % 2 == 0:
+        step += 1
+    return step
+
+
+def _others(rows: torch.Tensor, first: int) -> torch.Tensor:
+    """For every row the first that differs, from so many behind it on; itself where none does."""
     flat = rows.reshape(len(rows), -1)
-    given = torch.arange(len(rows))
+    given = (torch.arange(len(rows)) + first) % len(rows)
     for _ in range(len(rows)):
         same = (flat[given] == flat).all(1)
         if not bool(same.any()):

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 #: Models with more parameters are fed little, unless the level is thorough.
 LARGE_MODEL = 2**19
 
+
+def is_large(subject: AbstractSubject, setting: Setting) -> bool:
+    """Whether every step of a model costs so much that few are fed."""
+    return subject.identity.parameters > LARGE_MODEL and setting.level != "thorough"
+
+
 # On vectors
 
 #: A prefix of one window that did not settle is tried once more with this many. A state that

@@ -12,6 +12,7 @@ import torch
 
 from memaudit.interfaces import Status
 from memaudit.memory.curve import AtSize, Curve, HorizonStatus
+from memaudit.memory.driven import CHAOTIC_SHARE
 from memaudit.numerics.decay import (
     FEWEST_LAGS,
     LOUDER,
@@ -19,6 +20,7 @@ from memaudit.numerics.decay import (
     Decay,
     classify,
     half_life_of,
+    horizon_lag,
     horizon_of,
     noise_floor,
 )
@@ -164,9 +166,11 @@ class Readings:
     basis: list[torch.Tensor] = field(default_factory=list)
     drift: float = 0.0
     sizes: list[torch.Tensor] = field(default_factory=list)
-    noise: float = 0.0
+    noises: list[torch.Tensor] = field(default_factory=list)
     #: The largest noise as a share of the answers it was found in.
     noise_share: float = 0.0
+    #: The share of an answer to which the model amplified a rounding of the input.
+    chaos: float = 0.0
     linear: bool = True
     refuted: bool = False
     hidden: dict[str, Readings] = field(default_factory=dict)
@@ -179,9 +183,11 @@ class Readings:
         *,
         largest: torch.Tensor,
         noise: torch.Tensor,
+        chaos: float,
         drift: torch.Tensor | None,
     ) -> None:
         """Take in a chunk: readings (P,n,M), largest |answer|, noise, last step before lag 0."""
+        self.chaos = max(self.chaos, chaos)
         norm = normalizer(x, self.normalization)
         self.values.append((magnitude(readings, self.normalization) / norm[:, None]).cpu())
         size = noise + self.rounding * largest
@@ -189,7 +195,7 @@ class Readings:
         self.floors.append((size / norm).cpu())
         self.amplitudes.append(amplitude.cpu())
         self.sizes.append(x.abs().amax(-1).cpu())
-        self.noise = max(self.noise, float((noise / norm).amax()))
+        self.noises.append((noise / norm).cpu())
         shares = torch.where(largest > 0, noise / largest, torch.zeros_like(noise))
         self.noise_share = max(self.noise_share, float(shares.amax()))
         if drift is not None:
@@ -260,6 +266,8 @@ class Readings:
         status = Status.OK
         if end < len(finite):
             status = Status.DIVERGED
+        elif self.chaos > CHAOTIC_SHARE:
+            status = Status.CHAOTIC
         elif interrupted:
             status = Status.INTERRUPTED
         elif not self.settled(setting.epsilon):
@@ -279,7 +287,7 @@ class Readings:
             probes=len(values),
             exact=exact,
             at_edge=not exact and at_edge(values[:, :end], amplitudes, floors),
-            noise=self.noise,
+            noise=self._noise_at(top.floor, floors),
             holder=None if top.holder is None else float(torch.cat(self.sizes)[top.holder]),
             prefix=self.query.prefix(setting.horizon) or None,
         )
@@ -321,6 +329,10 @@ class Readings:
         first = self.query.first_lag
         later = None if louder is None else louder[first:]
         return noise_floor(top.values.numpy()[first:], top.floor, self.rounding, later)
+
+    def _noise_at(self, floor: float, floors: torch.Tensor) -> float:
+        """The noise of the probe that the floor of the curve comes from."""
+        return float(torch.cat(self.noises)[(floors - floor).abs().argmin()])
 
     def _exact(self, end: int) -> bool:
         swept = sum(len(block) for block in self.basis) == self.sweep > 0
@@ -380,16 +392,35 @@ def trial_curve(
         fed=readings.fed,
         reach=readings.reach,
         share=readings.share,
+        limit=readings.limit,
+        unfed=readings.unfed,
     )
     answers = (floor - curve.noise) / rounding  # the floor is noise and the rounding of answers
     noise = curve.noise / answers if answers > 0 else 0.0
-    return judged(curve, first=query.first_lag, floor=floor, rounding=rounding, noise=noise)
+    curve = judged(curve, first=query.first_lag, floor=floor, rounding=rounding, noise=noise)
+    return replace(curve, spread=_spread(curve, query.first_lag))
+
+
+def _spread(curve: Curve, first: int) -> tuple[int, int | None] | None:
+    """The horizons of the two ends of the interval, at the level that the horizon is read at."""
+    if not len(curve.low) or curve.looked_to is None or curve.decay.kind == "growing":
+        return None
+    past = curve.lags >= first
+    level = curve.epsilon * float(curve.values[past].max())
+    if level < SIGNAL_OVER_FLOOR * curve.floor:
+        return None
+    ends = [horizon_lag(curve.lags[past], e[past], level) for e in (curve.low, curve.high)]
+    ends.append(curve.horizon)
+    seen = [end for end in ends if end is not None]
+    return None if not seen else (min(seen), max(seen) if len(seen) == len(ends) else None)
 
 
 def _bootstrap(values: np.ndarray, scales: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """The interval of mean(values) / mean(scales) over resampled trials (K,n) and (K,).
 
-    Trials that follow each other share a sequence, so they are drawn in blocks.
+    Trials that follow each other share a sequence, so they are drawn in blocks. Resamples of a few
+    trials vary too little: n draws have (n - 1) / n of the variance, and the quantiles of a normal
+    distribution where a t distribution belongs, whose 0.975 is 1.96 (1 + 1.21 / (n - 1)) or so.
     """
     count = len(values)
     block = max(1, min(BLOCK, count // 4))
@@ -399,6 +430,12 @@ def _bootstrap(values: np.ndarray, scales: np.ndarray, seed: int) -> tuple[np.nd
     total = weights @ scales
     means = (weights @ values)[total > 0] / total[total > 0, None]
     low, high = np.quantile(means, [0.025, 0.975], axis=0)
+    wider = math.sqrt(count / (count - 1)) * (1 + 1.21 / (count - 1)) if count > 1 else 1.0
+    middle = values.mean(0) / scales.mean()
+    known = (low > 0) & (middle > 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Ratios: a curve that is a hundredth of its top has an interval of its own size.
+        low, high = (np.where(known, middle * (e / middle) ** wider, e) for e in (low, high))
     return low, high
 
 

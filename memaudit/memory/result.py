@@ -388,18 +388,23 @@ class MemoryResult(Result):
         fed = clean(used.fed)
         if used.decay.kind == "memoryless":
             return f"In use an earlier input leaves no trace in the answers ({fed})."
+        if used.spread_text:
+            fed = f"{used.spread_text}; {fed}"
         if used.horizon_status is HorizonStatus.BEYOND:
-            further = f"; {wider_window([used])} looks further" if self._may_look_further else ""
-            return f"In use it remembers {used.remembered_text} ({fed}){further}."
+            return f"In use it remembers {used.remembered_text} ({fed}){self._further(used)}."
         if used.horizon is None:
             why = used.status if used.status is not Status.OK else used.horizon_status
             return f"In use it is not known how long it remembers ({fed}): {why.value}."
         half = "" if used.half_life is None else f"; half gone after {used.half_life:.2g}"
         return f"In use it remembers {used.remembered_text} ({fed}{half})."
 
-    @property
-    def _may_look_further(self) -> bool:
-        return all(curve.status is not Status.DIVERGED for curve in self.curves.values())
+    def _further(self, curve: Curve) -> str:
+        """How to look behind the window of a curve, as the end of a sentence."""
+        if any(one.status is Status.DIVERGED for one in self.curves.values()):
+            return ""
+        if curve.limit:
+            return f"; {clean(curve.limit)}"
+        return f"; {wider_window([curve])} looks further"
 
     def _used(self) -> Curve | None:
         """The curve in use, where it could be asked for."""
@@ -424,7 +429,8 @@ class MemoryResult(Result):
         least = worst.least_size
         where = f"{clean(query)} at {_sizes_text(worst, least)}" if least else clean(query)
         reach = "" if used.reach is None else f"; its own inputs reach {used.reach:.3g}"
-        text = f"At worst: {worst.remembered_text} ({where}{reach})."
+        further = self._further(worst) if worst.horizon is None else ""
+        text = f"At worst: {worst.remembered_text} ({where}{reach}){further}."
         most = worst.horizon if worst.horizon is not None else worst.last_lag
         if used.horizon and most > FAR_APART * used.horizon:
             times = (
@@ -439,7 +445,7 @@ class MemoryResult(Result):
 
     def _shortest(self) -> str:
         """How long the model remembers, by the horizon that metrics and gates have, too."""
-        known = {q: c for q, c in self._counting().items() if c.status not in UNREAD}
+        known = {q: c for q, c in self._counting().items() if c.status not in UNREAD or c.looked_to}
         if not known:
             return "No memory curve could be judged."
         known = {query: known[query] for query in self.curves if query in known}
@@ -487,6 +493,7 @@ class MemoryResult(Result):
             Column("interval", brief=False, help="of the rate or the exponent"),
             Column("half-life", better="more", help="lags until memory has halved"),
             Column("horizon", better="more", help="lags until it stays below epsilon of its top"),
+            Column("range", help="where the interval of the curve has its horizon"),
             Column("floor", format=".0e", help="numerical noise in the unit of the curve"),
             Column("probes", brief=False, help="inputs that were tried"),
         )
@@ -502,6 +509,7 @@ class MemoryResult(Result):
                 _interval(curve.decay),
                 curve.half_life,
                 curve.horizon_cell,
+                curve.spread_text,
                 curve.floor,
                 curve.probes_text,
             )

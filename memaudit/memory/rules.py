@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from memaudit import registry
-from memaudit.errors import MemauditError
+from memaudit.errors import MemauditError, clean
 from memaudit.memory.curve import (
     CONSTANT,
     ENDING_IN_ZEROS,
@@ -189,6 +189,23 @@ def query_not_measured(report: Report) -> Iterable[Finding]:
         )
 
 
+@rule("MA119", "text-not-fed", "warning", needs=("driven",))
+def text_not_fed(report: Report) -> Iterable[Finding]:
+    """A text was given with --text, and the model was not fed it.
+
+    The model takes no tokens, has no tokenizer that fits it, or has one that does not know the
+    text. Its memory in use was then measured on other inputs, which the headline names. Token ids
+    of its own tokenizer, of the shape (T,) or (B, T), or the vectors that it works on, are given
+    with --data FILE.
+    """
+    reasons = {c.unfed for _, curves in _places(report) for c in curves.values()}
+    for status in sorted(reasons - {Status.OK}):
+        kind = "the inputs that it works on" if status is Status.NO_TOKENS else "token ids"
+        yield text_not_fed.finding(
+            f"the text was not fed: {status.value}", f"give {kind} with --data FILE"
+        )
+
+
 # The kind of decay
 
 
@@ -320,7 +337,9 @@ def undetermined_decay(report: Report) -> Iterable[Finding]:
 
     for where, curves in _matching(report, undetermined):
         steps = ["--set amplitudes=[1.0] for inputs of one size"]
-        if report.subject.longest is None:
+        if limits := _limits(curves.values()):
+            steps[:0] = limits
+        elif report.subject.longest is None:
             steps.insert(0, _longer(report, min(curve.epsilon for curve in curves.values())))
         if report.subject.dtype != "float64":
             steps.insert(0, "--dtype float64 (dtype='float64' in Python)")
@@ -419,11 +438,18 @@ def beyond_window(report: Report) -> Iterable[Finding]:
         return text if expected is None else f"{text}, about {expected} by the fit"
 
     for where, curves in _matching(report, unfinished):
+        free = [curve for curve in curves.values() if not curve.limit]
+        steps = [f"try {wider_window(free)}"] if free else []
         yield beyond_window.finding(
             f"the horizon lies beyond the window ({_each(curves, bound)})",
-            f"try {wider_window(curves.values())}",
+            "; ".join((*steps, *_limits(curves.values()))),
             where=where,
         )
+
+
+def _limits(curves: Iterable[Curve]) -> list[str]:
+    """What ended windows early, and what to do about each."""
+    return list(dict.fromkeys(clean(curve.limit) for curve in curves if curve.limit))
 
 
 def wider_window(curves: Iterable[Curve]) -> str:
@@ -818,6 +844,7 @@ OF_CURVES = (
     *(
         window_cut,
         query_not_measured,
+        text_not_fed,
         memoryless,
         growing_memory,
         persistent_memory,

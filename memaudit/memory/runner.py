@@ -14,7 +14,8 @@ from memaudit.devices import shortage
 from memaudit.errors import ArgumentError, MemauditError
 from memaudit.interfaces import AbstractQuery, AbstractTrialQuery, Circumstances
 from memaudit.memory.curve import Curve
-from memaudit.memory.queries import LARGE_MODEL
+from memaudit.memory.driven import NO_MORE_STEPS, NUDGE
+from memaudit.memory.queries import is_large
 from memaudit.memory.readings import Readings, trial_curve, unmeasured
 from memaudit.memory.result import AssumptionsResult, Facts, MemoryResult
 from memaudit.numerics import signals
@@ -48,6 +49,8 @@ WORTH_SAYING = 10.0
 LATER_SHARE = 0.8
 #: Every pass feeds zeros and a repeated row besides: fewer probes than this would waste it.
 FEWEST_PROBES = 4
+#: A nudge that an answer shows this many times larger was amplified by the model.
+AMPLIFIED = 1e3
 
 
 def run_queries(
@@ -190,6 +193,9 @@ class VectorQueries:
             else:
                 setting = replace(self.setting, horizon=lags)
                 replace(self, setting=setting)._measure(group, curves)
+            if lags < self.setting.horizon:
+                limited = {q.name: curves[q.name] for q in group if q.name in curves}
+                curves |= {n: replace(c, limit=NO_MORE_STEPS) for n, c in limited.items()}
 
     def tokens(self, queries: Sequence[AbstractQuery]) -> float:
         """About how many steps will be fed."""
@@ -253,7 +259,7 @@ class VectorQueries:
     @property
     def _large(self) -> bool:
         """Whether every step costs so much that few are fed."""
-        return self.subject.identity.parameters > LARGE_MODEL and self.setting.level != "thorough"
+        return is_large(self.subject, self.setting)
 
     def _run(self, queries: Sequence[AbstractQuery], curves: dict[str, Curve]) -> list[Readings]:
         passes = Passes(self.subject, self.setting, self.facts, self._probes(), self._baseline())
@@ -311,7 +317,10 @@ class VectorQueries:
         if self.setting.normalization == "script":
             return signals.random_probe(width, generator)
         if self._large and self.setting.amplitudes is None:
-            return signals.few_probes(width, generator)
+            few = signals.few_probes(width, generator)
+            # A pass past the end of the window, or one for every lag, costs as much as the others.
+            one = self.subject.pooled or not self.facts.causal
+            return signals.Probes(few.x[:1], few.amplitude[:1], 0) if one else few
         return signals.probe_vectors(
             width,
             level=self.setting.level,
@@ -454,8 +463,8 @@ class Passes:
         if math.isinf(left):
             return size
         own = self._cost(found) / len(self.probes.x)
-        # Zeros go with every pass, and two of its probes once more.
-        return max(1, min(size, int(left / own) - 3))
+        # Zeros go with every pass, and two of its probes once more, one of them twice.
+        return max(1, min(size, int(left / own) - 4))
 
     def _length(self, found: Sequence[Readings]) -> int:
         horizon, sample = self.setting.horizon, self.probes.x[:1]
@@ -473,18 +482,18 @@ class Passes:
             against = None if reference is None else batch.add(reference)
             plan.append((readings, batch.add(readings.query.inputs(x, horizon)), against))
         zeros = x.new_zeros(1, length, x.shape[1])
-        stacked, picked = batch.stacked(length), _picked(amplitude)
-        # Some rows twice: identical runs that differ show the noise of the model and the machine.
-        twice = torch.cat([torch.arange(len(stacked))[rows][picked] for _, rows, _ in plan])
-        sequences = self._above_baseline(torch.cat([zeros, stacked, stacked[twice]]))
+        stacked, least = batch.stacked(length), amplitude.argmin()
+        picked = self._picked(amplitude)
+        twice = torch.cat([self._repeats(stacked[rows], picked, least) for _, rows, _ in plan])
+        sequences = self._above_baseline(torch.cat([zeros, stacked, twice]))
 
         def read(answers: torch.Tensor, layer: str | None = None) -> None:
             _, once, again = answers.split([1, len(stacked), len(twice)])
-            for place, (readings, rows, against) in enumerate(plan):
+            own = again.chunk(len(plan))
+            for (readings, rows, against), mine in zip(plan, own, strict=True):
                 base = answers[:1] if against is None else once[against]
                 into = readings if layer is None else readings.hidden[layer]
-                mine = again[place * len(picked) :][: len(picked)]
-                noise = _noise(once[rows], mine, picked)
+                noise = self._noise(once[rows], mine, picked, least)
                 self._read(into, x, amplitude, once[rows], base, noise)
             # The progress of a long pass through a deep model moves layer by layer.
             self._advance(sequences.shape[0] * length // (len(found[0].hidden) + 1))
@@ -501,8 +510,9 @@ class Passes:
         zeros = inputs.new_zeros(1, *inputs.shape[1:])
         reference = readings.query.reference(x, horizon)
         against = inputs[:0] if reference is None else reference
-        picked = _picked(amplitude)
-        sequences = self._above_baseline(torch.cat([zeros, inputs, against, inputs[picked]]))
+        picked, least = self._picked(amplitude), amplitude.argmin()
+        twice = self._repeats(inputs, picked, least)
+        sequences = self._above_baseline(torch.cat([zeros, inputs, against, twice]))
         times = self._times(readings)
         answers = None
         for time in times.tolist():
@@ -513,7 +523,7 @@ class Passes:
             self._advance(len(x) * (time + 1))
         assert answers is not None
         mine = answers[1 : 1 + len(x)]
-        noise = _noise(mine, answers[-len(picked) :], picked)
+        noise = self._noise(mine, answers[-len(twice) :], picked, least)
         base = answers[:1] if reference is None else answers[1 + len(x) : 1 + 2 * len(x)]
         self._read(readings, x, amplitude, mine, base, noise)
 
@@ -524,7 +534,7 @@ class Passes:
         amplitude: torch.Tensor,
         answers: torch.Tensor,
         base: torch.Tensor,
-        noise: torch.Tensor,
+        noise: tuple[torch.Tensor, float],
     ) -> None:
         later, earlier = readings.query.moments(readings.lags, self.setting.horizon)
         before = readings.query.prefix(self.setting.horizon)
@@ -545,9 +555,59 @@ class Passes:
             amplitude,
             signed,
             largest=_float64(largest),
-            noise=_float64(noise),
+            noise=_float64(noise[0]),
+            chaos=noise[1],
             drift=drift,
         )
+
+    # Rows that are run again
+
+    def _picked(self, amplitude: torch.Tensor) -> torch.Tensor:
+        """The rows that are run twice as they are: the smallest and the largest probe of a pass.
+
+        Of a large model the smallest is run again with the nudge alone.
+        """
+        picked = torch.stack([amplitude.argmin(), amplitude.argmax()]).unique()
+        if is_large(self.subject, self.setting):
+            return picked[picked != amplitude.argmin()]
+        return picked
+
+    def _repeats(
+        self, rows: torch.Tensor, picked: torch.Tensor, least: torch.Tensor
+    ) -> torch.Tensor:
+        """The picked sequences as they are, and the least with its first input nudged.
+
+        Identical runs that differ show the noise of the model and the machine. On some machines
+        none do, whatever the model: the nudge shows what it would make of a rounding.
+        """
+        nudged = rows[least : least + 1].clone()
+        nudged[:, 0] *= 1 + NUDGE * torch.finfo(self.subject.dtype).eps
+        return torch.cat([rows[picked], nudged])
+
+    def _noise(
+        self,
+        answers: torch.Tensor,
+        again: torch.Tensor,
+        picked: torch.Tensor,
+        least: torch.Tensor,
+    ) -> tuple[torch.Tensor, float]:
+        """By how much every row (P,) may differ from itself, by those that were run again.
+
+        Of the smallest probe as it is, and of the largest in proportion to the answers: rounding
+        that grows, grows with them. The second is the share to which the model amplified the nudge,
+        0 where a stable one may answer like that.
+        """
+        rows = torch.cat([picked, least[None]]).to(answers.device)
+        apart = torch.nan_to_num((again - answers[rows]).abs()).flatten(1).amax(1)
+        size = torch.nan_to_num(answers.abs(), posinf=0.0).flatten(1).amax(1)
+        shares = torch.where(size[rows] > 0, apart / size[rows], torch.zeros_like(apart))
+        noise = torch.zeros_like(size)
+        if len(picked):
+            noise = torch.maximum(shares[:-1].amax() * size, apart[:-1].amin())
+        chaos = float(shares[-1])
+        if chaos <= AMPLIFIED * NUDGE * torch.finfo(self.subject.dtype).eps:
+            return noise, 0.0
+        return torch.maximum(noise, shares[-1] * size), chaos
 
     def _above_baseline(self, sequences: torch.Tensor) -> torch.Tensor:
         return sequences if self.baseline is None else sequences + self.baseline.to(sequences)
@@ -566,23 +626,6 @@ class Passes:
         at = self._last_step(before)
         extra = torch.tensor([at - 1, at] if before >= 2 else [], dtype=torch.long)
         return torch.cat([later, later if earlier is None else earlier, extra]).unique()
-
-
-def _picked(amplitude: torch.Tensor) -> torch.Tensor:
-    """The rows that are run twice: the smallest and the largest probe of a pass."""
-    return torch.stack([amplitude.argmin(), amplitude.argmax()]).unique()
-
-
-def _noise(answers: torch.Tensor, again: torch.Tensor, picked: torch.Tensor) -> torch.Tensor:
-    """By how much every row (P,) may differ from itself, from the picked rows that were run twice.
-
-    Of the smallest probe as it is, and of the largest in proportion to the answers: rounding that
-    grows, grows with them.
-    """
-    apart = torch.nan_to_num((again - answers[picked]).abs()).flatten(1).amax(1)
-    size = torch.nan_to_num(answers.abs(), posinf=0.0).flatten(1).amax(1)
-    share = torch.where(size[picked] > 0, apart / size[picked], torch.zeros_like(apart)).amax()
-    return torch.maximum(share * size, apart.amin())
 
 
 def _as_slice(times: torch.Tensor | None) -> slice | torch.Tensor | None:

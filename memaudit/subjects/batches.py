@@ -83,11 +83,15 @@ class BatchedSubject(AbstractSubject):
     """Another subject, whose batches are halved when memory runs short.
 
     Rows do not depend on each other, so an answer in pieces differs from one in a batch by
-    rounding. The size that worked is kept: the same failure is not paid for twice.
+    rounding. The size that worked is kept: the same failure is not paid for twice. `part` is the
+    name of the subject in its host, "" for a whole model.
     """
 
-    def __init__(self, subject: AbstractSubject, meter: Meter | None = None) -> None:
+    def __init__(
+        self, subject: AbstractSubject, meter: Meter | None = None, part: str = ""
+    ) -> None:
         self.subject = subject
+        self.part = part
         self.meter = meter or Meter()
         for name in FORWARDED:
             setattr(self, name, getattr(subject, name))

@@ -124,7 +124,11 @@ def test_a_cell_that_only_large_inputs_fill_for_ever_forgets_in_use():
     assert sizes[1.0].horizon == 32
 
 
-def test_of_a_chaotic_network_no_horizon_is_asserted():
+QUERIES = ("driven", "heaviside", "impulse", "reversed")
+
+
+@pytest.mark.parametrize("queries", [QUERIES, *((query,) for query in QUERIES)])
+def test_of_a_chaotic_network_no_query_asserts_a_horizon(queries):
     generator = torch.Generator().manual_seed(0)
     inner = 0.5 * torch.randn(64, 64, generator=generator, dtype=torch.float64)
     outer = torch.randn(1, 64, generator=generator, dtype=torch.float64)
@@ -136,13 +140,58 @@ def test_of_a_chaotic_network_no_horizon_is_asserted():
             answers.append(state[:, :3])
         return torch.stack(answers, 1)
 
-    report = memaudit.scan(memaudit.wrap(model, input_size=1, dtype=torch.float64), horizon=256)
-    curve = report.memory["driven"]
-    assert curve.status is Status.CHAOTIC
-    assert curve.horizon_text == "?"
-    assert "memaudit/driven/horizon" not in report.metrics()
-    assert "memaudit/horizon" not in report.metrics()
-    assert report.document().headlines[0].startswith("In use it is not known how long it remembers")
+    subject = memaudit.wrap(model, input_size=1, dtype=torch.float64)
+    report = memaudit.scan(subject, horizon=256, queries=queries, level="quick")
+    for curve in report.memory.values():
+        assert curve.status is Status.CHAOTIC
+        assert curve.horizon_text == "?"
+        assert curve.noise <= curve.floor
+    assert not [name for name in report.metrics() if "horizon" in name or "half_life" in name]
+    noisy = next(finding for finding in report.findings if finding.code == "MA112")
+    assert all(f"{query}: by" in noisy.message for query in queries)
+    if "driven" in queries:
+        words = "In use it is not known how long it remembers"
+        assert report.document().headlines[0].startswith(words)
+
+
+def noisy(size: float, memory: float) -> memaudit.interfaces.AbstractSubject:
+    """A filter whose answers jitter under a constant input."""
+    generator = torch.Generator().manual_seed(0)
+
+    def model(u: torch.Tensor) -> torch.Tensor:
+        kernel = torch.tensor(memory * 0.9**LAGS)
+        kernel[0] = 1.0
+        on = (u != 0) & (u.roll(1, 1) == u)
+        jitter = size * torch.rand(u.shape, generator=generator, dtype=u.dtype)
+        return filtered(u, kernel.reshape(-1, 1, 1)) + torch.where(on, jitter, 0.0)
+
+    return memaudit.wrap(model, input_size=1, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("size", "memory", "status"),
+    [(17.7, 1.0, Status.CHAOTIC), (5e-3, 1e-6, Status.HIDDEN)],
+)
+def test_noise_raises_the_floor_of_the_query_it_was_found_in(size, memory, status):
+    report = memaudit.scan(
+        noisy(size, memory),
+        horizon=64,
+        queries=["heaviside", "impulse"],
+        probes=[],
+        amplitudes=(1.0,),
+    )
+    hidden, clear = report.memory["heaviside"], report.memory["impulse"]
+    assert hidden.status is status
+    assert hidden.horizon_text == "?"
+    assert size / 2 < hidden.noise <= hidden.floor
+    assert clear.noise == 0.0
+    assert clear.decay.rate == pytest.approx(-np.log(0.9), rel=1e-3)
+    known = {name.rpartition("/")[2] for name in report.metrics() if "/heaviside/" in name}
+    assert not known & {"horizon", "horizon_beyond", "half_life"}
+    assert "memaudit/impulse/half_life" in report.metrics()
+    (finding,) = (finding for finding in report.findings if finding.code == "MA112")
+    assert "heaviside: by" in finding.message
+    assert "impulse" not in finding.message
 
 
 def test_a_recurrence_beside_a_large_skip_path_is_called_unused():
@@ -290,15 +339,148 @@ def test_data_are_read_from_every_kind_of_file(tmp_path):
 
 def test_a_long_signal_is_cut_into_frames_where_a_model_takes_several_numbers():
     network = memaudit.wrap(lambda u: u.cumsum(1) * 0.5, input_size=4, dtype=torch.float64)
-    assert "your data" in driven(network, horizon=16, data=np.ones(4000).cumsum()).fed
+    fed = driven(network, horizon=16, data=np.ones(4000).cumsum()).fed
+    assert fed == "your data, cut into frames of 4, 62 sequences"
     with pytest.raises(ArgumentError, match="3 columns, and the model takes 4 numbers a step"):
         driven(network, horizon=16, data=np.ones((100, 3)))
+
+
+def test_a_signal_is_not_cut_into_frames_for_a_part_of_a_host():
+    class Host(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cells = nn.ModuleDict({"a": nn.GRU(4, 3), "b": nn.LSTM(4, 3)})
+
+    for data in (np.random.default_rng(0).standard_normal(4000), np.ones((100, 3))):
+        report = memaudit.scan(Host(), horizon=16, queries=["driven"], probes=[], data=data)
+        assert report.layers == {}
+        for part, error in zip("ab", report.errors, strict=True):
+            assert f"the part cells.{part} takes 4 numbers a step" in error["message"]
+
+
+def test_whole_numbers_are_token_ids_where_a_model_has_a_vocabulary():
+    ids = np.random.default_rng(0).integers(0, 27, 4096)
+    curves = [
+        driven(LetterFilter(), horizon=32, data=data)
+        for data in (ids, ids[:, None], ids[None], ids.reshape(4, 1024), torch.tensor(ids))
+    ]
+    for curve in curves:
+        assert curve.fed == "your data, 128 passages"
+        assert curve.decay.rate == pytest.approx(-np.log(0.8), rel=0.05)
+    for wrong in (27, -1):
+        with pytest.raises(ArgumentError, match=f"the token id {wrong}, and the ids end at 26"):
+            driven(LetterFilter(), horizon=32, data=np.append(ids, wrong))
+
+
+def test_a_text_that_a_model_cannot_read_is_told(tmp_path):
+    (tmp_path / "a.txt").write_text("a rose is a rose " * 60)
+    queries = {"queries": ["driven"], "horizon": 32, "probes": []}
+    report = memaudit.scan(linear(0.9**LAGS), text=tmp_path / "a.txt", **queries)
+    assert "MA119" in {finding.code for finding in report.findings}
+    assert report.settings["text"] is None
+    report = memaudit.scan(LetterFilter(), text=tmp_path / "a.txt", **queries)
+    assert "MA119" not in {finding.code for finding in report.findings}
+    assert "given" in report.settings["text"]
 
 
 def test_data_shorter_than_the_window_give_fewer_lags_and_too_short_ones_a_status():
     noise = np.random.default_rng(0).standard_normal((120, 1))
     assert len(reading(noise).lags) == 15  # a quarter of the data, half of it before the change
     assert reading(noise[:24]).status is Status.TOO_SHORT
+
+
+def test_a_short_window_says_what_ended_it():
+    noise, subject = np.random.default_rng(0).standard_normal((120, 1)), linear(0.99**LAGS)
+    options = {"queries": ["driven"], "probes": []}
+    report = memaudit.scan(subject, horizon=64, data=noise, **options)
+    assert report.memory["driven"].horizon_text == "> 14"
+    (use,) = report.document().headlines
+    assert use.startswith("In use it remembers more than 14 steps (")
+    assert use.endswith("); the data end there: give longer data.")
+    assert "--horizon" not in " ".join(finding.advice for finding in report.findings)
+    (use,) = memaudit.scan(subject, horizon=16, **options).document().headlines
+    assert "more than 15 steps" in use
+    assert use.endswith("); --horizon 64 looks further.")
+
+
+def test_memory_that_few_lags_show_and_the_floor_ends_is_not_a_dash():
+    network = memaudit.wrap(lambda u: filtered(u, torch.tensor(0.1**LAGS[:512], dtype=u.dtype)
+                            .reshape(-1, 1, 1)), input_size=1, dtype=torch.float32)  # fmt: skip
+    report = memaudit.scan(network, horizon=64, epsilon=1e-9, probes=[])
+    assert {curve.horizon_text for curve in report.memory.values()} == {"?"}
+
+
+# How sure the horizon is
+
+
+def drifting(seed: int = 0) -> memaudit.interfaces.AbstractSubject:
+    """Holds its state the longer, the larger a slow second input is: no two passages agree."""
+
+    def model(u: torch.Tensor) -> torch.Tensor:
+        state, answers = torch.zeros_like(u[:, 0, :1]), []
+        for now in u.unbind(1):
+            state = (0.9 + 0.09 * now[:, 1:]) * state + now[:, :1]
+            answers.append(state)
+        return torch.stack(answers, 1)
+
+    return memaudit.wrap(model, input_size=2, dtype=torch.float64)
+
+
+def passages(steps: int = 20_000) -> np.ndarray:
+    random = np.random.default_rng(1)
+    slow = np.repeat(random.random(steps // 500), 500)
+    return np.stack([random.standard_normal(steps), slow], 1)
+
+
+def test_the_headline_has_the_range_of_an_uncertain_horizon():
+    report = memaudit.scan(
+        drifting(), horizon=512, data=passages(), sequences=8, queries=["driven"], probes=[]
+    )
+    curve = report.memory["driven"]
+    low, high = curve.spread
+    assert low <= curve.horizon <= high
+    assert high - low > 0.1 * high
+    words = f"In use it remembers {curve.horizon} steps ({low} to {high}; your data, 8 sequences"
+    assert report.document().headlines[0].startswith(words)
+    again = memaudit.Report.from_dict(report.to_dict())
+    assert again.memory["driven"].spread == curve.spread
+    old = curve.to_dict()
+    assert {old.pop(name) for name in ("limit", "unfed")} == {"", "ok"}
+    assert old.pop("spread") == [low, high]
+    assert Curve.from_dict(old).spread is None
+    (table,) = report.sections()[0].tables
+    assert f"{low} to {high}" in table.texts()[0]
+
+
+def test_a_horizon_that_all_sequences_agree_on_has_no_range():
+    curve = driven(linear(0.9**LAGS))
+    assert curve.spread == (curve.horizon - 1, curve.horizon + 1)
+    assert curve.spread_text == ""
+
+
+def test_as_many_sequences_are_fed_as_are_asked_for_from_places_that_the_seed_draws():
+    curves = [
+        driven(drifting(), data=passages(2000), sequences=60, seed=seed) for seed in (0, 0, 1)
+    ]
+    assert {curve.fed for curve in curves} == {"your data, 60 sequences"}
+    assert np.array_equal(curves[0].values, curves[1].values)
+    assert not np.array_equal(curves[0].values, curves[2].values)
+
+
+def test_where_data_are_few_each_sequence_has_several_inputs_replaced():
+    steps = []
+
+    def model(u: torch.Tensor) -> torch.Tensor:
+        steps.append(len(u))
+        return filtered(u, torch.tensor(0.9**LAGS).reshape(-1, 1, 1))
+
+    subject = memaudit.wrap(model, input_size=1, dtype=torch.float64)
+    data = np.random.default_rng(0).standard_normal(2000)
+    curve = driven(subject, horizon=64, data=data)
+    assert curve.fed == "your data, 31 sequences"
+    assert curve.probes == 31
+    assert max(steps) == 31 * (1 + 4)
+    assert curve.decay.rate == pytest.approx(-np.log(0.9), rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -355,6 +537,24 @@ class Large(nn.Module):
         self.steps += u.shape[0] * u.shape[1]
         kernel = torch.tensor(0.9**LAGS, dtype=u.dtype).reshape(-1, 1, 1)
         return filtered(torch.tanh(u), kernel)
+
+
+class LargeBothWays(Large):
+    """The same, and looks ahead as far as it looks back."""
+
+    def forward(self, u: torch.Tensor) -> torch.Tensor:
+        return super().forward(u) + super().forward(u.flip(1)).flip(1)
+
+
+@pytest.mark.parametrize("level", ["quick", "standard"])
+def test_a_large_model_that_looks_both_ways_is_fed_no_more(level):
+    report = memaudit.scan(LargeBothWays(), horizon=64, level=level)
+    fed = report.results["memory"].fed
+    assert list(fed) == ["driven", "heaviside, impulse, reversed"]
+    assert all(steps <= 24 * 64 for steps in fed.values())
+    assert not report.results["memory"].facts.causal
+    for query in ("impulse", "reversed"):
+        assert report.memory[query].decay.rate == pytest.approx(-np.log(0.9), rel=0.01)
 
 
 @pytest.mark.parametrize("level", ["quick", "standard"])

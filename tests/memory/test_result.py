@@ -144,8 +144,12 @@ def column(table, name: str) -> list:
             "Remembers until the numerical floor hides it (query heaviside).",
         ),
         (
-            [of_kind("undetermined", status=Status.TOO_FEW_LAGS)],
+            [of_kind("undetermined", status=Status.TOO_FEW_LAGS, floor=0.5)],
             "No memory curve could be judged.",
+        ),
+        (
+            [of_kind("undetermined", status=Status.TOO_FEW_LAGS)],
+            "Remembers more than 512 steps (query heaviside).",
         ),
     ],
 )

@@ -71,6 +71,12 @@ EVIDENCE = [
         report(curve(), of_kind("undetermined", "context", status=Status.NO_TOKENIZER)),
         "context: the model has no tokenizer that fits it",
     ),
+    (
+        "MA119",
+        "warning",
+        report(curve("driven", unfed=Status.NO_TOKENIZER)),
+        "the text was not fed: the model has no tokenizer that fits it",
+    ),
     ("MA101", "note", report(of_kind("memoryless", values=ZERO)), "at most 0 against"),
     (
         "MA102",
