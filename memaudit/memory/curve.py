@@ -20,6 +20,8 @@ from memaudit.sections import Beyond
 BOUNDED = 0.1
 #: A floor that lies more decades than this below the curve is not drawn.
 FLOOR_DECADES = 2.0
+#: What is fed in use where nothing is known about the inputs.
+UNIT_NOISE = "unit noise"
 #: The kinds of decay, and what each says.
 KINDS = {
     "memoryless": "No trace of an earlier input is seen in the answers: nothing rises above the "

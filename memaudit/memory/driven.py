@@ -16,6 +16,7 @@ import torch
 from memaudit.devices import release_memory, shortage
 from memaudit.errors import ArgumentError, OutOfBudget
 from memaudit.interfaces import AbstractTokenQuery, AbstractTrialQuery, Status, TrialReadings
+from memaudit.memory.curve import UNIT_NOISE
 from memaudit.memory.queries import FEWEST_LAGS, LARGE_MODEL, frame_of, nothing
 from memaudit.numerics.signals import lag_grid, seeded
 from memaudit.subjects.batches import BatchedSubject, batched
@@ -167,15 +168,22 @@ class _Natural:
 
 def _natural(subject: AbstractSubject, setting: Setting, known: Circumstances) -> _Natural:
     """The user's data, else a text, else embeddings, else unit noise."""
-    if setting.data is not None:
-        return _Natural(setting.data.name, values=_fitting(setting.data.values, subject))
+    unfit, data = "", setting.data
+    if data is not None and data.values is not None:
+        try:
+            return _Natural(data.name, values=_fitting(data.values, subject))
+        except ArgumentError as error:
+            if not data.optional:
+                raise
+            unfit = f" ({error.fact})"
     text = _text(subject, setting, known)
     if isinstance(text, _Natural):
         return text
     rows = subject.natural_inputs(MOST_ROWS, seeded(setting.seed))
     if rows is not None and len(rows) > 1:
-        return _Natural("its embeddings in random order", rows=rows.detach().cpu().double())
-    return _Natural("unit noise")
+        words = f"its embeddings in random order{unfit}"
+        return _Natural(words, rows=rows.detach().cpu().double())
+    return _Natural(UNIT_NOISE + unfit)
 
 
 def _fitting(values: torch.Tensor, subject: AbstractSubject) -> torch.Tensor:

@@ -14,6 +14,7 @@ from memaudit.interfaces import Status
 from memaudit.memory.curve import (
     KINDS,
     TERMS,
+    UNIT_NOISE,
     UNREAD,
     Curve,
     HorizonStatus,
@@ -143,13 +144,15 @@ class AssumptionsResult(Result):
 class Facts(Record):
     """What is known of a model when the queries are run.
 
-    `outputs` is the width of an answer, `rounding` the relative rounding of its numbers.
+    `inputs` and `outputs` are the numbers of a step and of its answer, `rounding` the relative
+    rounding of an answer.
     """
 
     causal: bool
     linear: bool
     outputs: int
     rounding: float
+    inputs: int = 1
 
 
 HORIZON = Metric(
@@ -252,10 +255,20 @@ class MemoryResult(Result):
 
     @classmethod
     def joined(cls, parts: Mapping[str, Self]) -> Self:
-        layers = {part: own.curves for part, own in parts.items()}
+        layers = {part: own._named(part) for part, own in parts.items()}
         first = next(iter(parts.values()))
         fed = {name: sum(own.fed.get(name, 0) for own in parts.values()) for name in first.fed}
         return replace(first, curves=longest_curves(layers), layers=layers, whole=False, fed=fed)
+
+    def _named(self, part: str) -> dict[str, Curve]:
+        """The curves of a part; where its inputs are not known that is told with what to give."""
+        used = self.curves.get(IN_USE)
+        if used is None or self.facts is None or not used.fed.startswith(UNIT_NOISE):
+            return self.curves
+        noise, _, rest = used.fed.rpartition(", ")
+        shape = f"--data FILE of shape (T, {self.facts.inputs})"
+        fed = f"{noise}, not what `{clean(part)}` gets: {shape}; {rest}"
+        return {**self.curves, IN_USE: replace(used, fed=fed)}
 
     def measured(self) -> list[str]:
         """The queries that have an answer."""
@@ -389,7 +402,10 @@ class MemoryResult(Result):
         if used.decay.kind == "memoryless":
             return f"In use an earlier input leaves no trace in the answers ({fed})."
         if used.horizon_status is HorizonStatus.BEYOND:
-            further = f"; {wider_window([used])} looks further" if self._may_look_further else ""
+            further = wider_window([used]) if self._may_look_further else ""
+            if used.last_lag < max(curve.last_lag for curve in self.curves.values()):
+                further = "a longer --data or --text FILE"  # it ended before the window did
+            further = f"; {further} looks further" if further else ""
             return f"In use it remembers {used.remembered_text} ({fed}){further}."
         if used.horizon is None:
             why = used.status if used.status is not Status.OK else used.horizon_status

@@ -122,6 +122,7 @@ def make_host(model: nn.Module, whole: Identity, requested: str | None) -> Host:
         parts,
         identity,
         modules={"": model},
+        model=model,
         reason="the model scans rows and columns of an image, which is no single sequence",
     )
 
