@@ -357,6 +357,12 @@ class MemoryResult(Result):
         """The parts of a host."""
         return [] if self.whole else list(self.layers.items())
 
+    def _part(self, query: str) -> str:
+        """The part that a curve comes from, where a host has several."""
+        parts, curve = self._parts(), self.curves.get(query)
+        found = (part for part, own in parts if own.get(query) is curve)
+        return next(found, "") if len(parts) > 1 else ""
+
     def _unseen(self, query: str) -> tuple[str, ...]:
         """The parts of a host whose horizon under a query was not seen."""
         curves = [(part, own[query]) for part, own in self._parts() if query in own]
@@ -387,7 +393,7 @@ class MemoryResult(Result):
                 "logarithmic lags is a power law.",
                 *notes,
             ),
-            tables=(self._table(), *self._sizes_table()),
+            tables=(*self._parts_table(), self._table(), *self._sizes_table()),
             figures=(_memory_figure("Memory by lag", drawn, details=True),) if drawn else (),
         )
         if self.layers and (self.whole or len(self.layers) > 1):
@@ -398,20 +404,23 @@ class MemoryResult(Result):
         used = self._used()
         if used is None:
             return self._shortest()
-        fed = clean(used.fed)
+        fed, part = clean(used.fed), self._part(IN_USE)
+        who, of, longest = "it", "", ""
+        if part:
+            who, of, longest = f"`{clean(part)}`", f" of `{clean(part)}`", " longest:"
         if used.decay.kind == "memoryless":
-            return f"In use an earlier input leaves no trace in the answers ({fed})."
+            return f"In use an earlier input leaves no trace in the answers{of} ({fed})."
         if used.horizon_status is HorizonStatus.BEYOND:
             further = wider_window([used]) if self._may_look_further else ""
             if used.last_lag < max(curve.last_lag for curve in self.curves.values()):
                 further = "a longer --data or --text FILE"  # it ended before the window did
             further = f"; {further} looks further" if further else ""
-            return f"In use it remembers {used.remembered_text} ({fed}){further}."
+            return f"In use {who} remembers{longest} {used.remembered_text} ({fed}){further}."
         if used.horizon is None:
             why = used.status if used.status is not Status.OK else used.horizon_status
-            return f"In use it is not known how long it remembers ({fed}): {why.value}."
+            return f"In use it is not known how long {who} remembers ({fed}): {why.value}."
         half = "" if used.half_life is None else f"; half gone after {used.half_life:.2g}"
-        return f"In use it remembers {used.remembered_text} ({fed}{half})."
+        return f"In use {who} remembers{longest} {used.remembered_text} ({fed}{half})."
 
     @property
     def _may_look_further(self) -> bool:
@@ -439,6 +448,8 @@ class MemoryResult(Result):
             return ""
         least = worst.least_size
         where = f"{clean(query)} at {_sizes_text(worst, least)}" if least else clean(query)
+        part = self._part(query)
+        where += f", `{clean(part)}`" if part != self._part(IN_USE) else ""
         reach = "" if used.reach is None else f"; its own inputs reach {used.reach:.3g}"
         text = f"At worst: {worst.remembered_text} ({where}{reach})."
         most = worst.horizon if worst.horizon is not None else worst.last_lag
@@ -524,6 +535,19 @@ class MemoryResult(Result):
             for query, curve in self.curves.items()
         ]
         return _used(columns, rows)
+
+    def _parts_table(self) -> Iterator[Table]:
+        """A row for every part of a host, in natural order: the horizon under every query."""
+        if len(self._parts()) < 2:
+            return
+        columns = [Column("part", key=True)]
+        for query in map(clean, self.curves):
+            columns += [Column(f"{query} horizon", better="more", brief=query == IN_USE)]
+        rows: list[tuple[Cell, ...]] = []
+        for part, own in self._parts():
+            cells = [own[query].horizon_cell if query in own else None for query in self.curves]
+            rows.append((clean(part), *cells))
+        yield Table(tuple(columns), tuple(rows), title="Horizon of every part")
 
     def _sizes_table(self) -> Iterator[Table]:
         """The horizon of every query that a supremum is taken in, by the size of the inputs."""

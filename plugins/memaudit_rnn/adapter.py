@@ -259,7 +259,9 @@ class _File:
             subject.rows = embedding_rows(stack.name, network.input_size, among, tables)
             parts[stack.name] = subject
         inside = listed((f"{clean(x.name)} ({x.title})" for x in stacks), joint="; ")
-        return _host(parts, replace(identity, description=f"host of {inside}"))
+        left = tuple(name for name in natural_order(among) if name not in parts)
+        identity = replace(identity, description=f"host of {inside}", unreached=left)
+        return _host(parts, identity)
 
     def _network(self, stack: Stack, around: Placement, pool: str) -> RecurrentNetwork:
         tensors, where = self.checkpoint.tensors, (self.device, self.dtype)
@@ -417,6 +419,7 @@ def open_module(
         description=f"host of {inside}",
         coverage=min(1.0, used / max(total, 1)),
         recurrences=tuple(r for part in parts.values() for r in part.identity.recurrences),
+        unreached=tuple(name for name in natural_order(layers) if name not in parts),
         notes=(
             f"only the recurrent layers of {text} are run: {', '.join(parts)}",
             *(note for part in parts.values() for note in part.identity.notes),

@@ -142,3 +142,18 @@ def test_a_table_that_is_not_certain_feeds_nothing(part, parts, names):
 def test_the_only_table_feeds_the_only_part():
     assert embedding_rows("rnn", 8, ["rnn"], {"embed.weight": TABLE}) is TABLE
     assert embedding_rows("rnn", 9, ["rnn"], {"embed.weight": TABLE}) is None
+
+
+def test_the_headline_names_the_part_and_the_summary_those_that_were_not_reached(reader):
+    data = np.random.default_rng(0).standard_normal((16, 1, 5, 64))
+    made = memaudit.scan(
+        reader, horizon=24, probes=[], queries=["driven"], level="quick", data=data
+    )
+    longest = max(made.layers, key=lambda part: made.layers[part]["driven"].extent)
+    assert f"`{longest}` remember" in made.document().headlines[0]
+    parts = made.sections()[0].tables[0]
+    assert [row[0] for row in parts.rows] == ["rnn", "cell"]
+    assert not [s for s in made.document().sections if s.title == "Not reached"]
+    alone = memaudit.scan(reader, horizon=24, probes=[], queries=["driven"], layers="cell")
+    (left,) = (s.line for s in alone.document().sections if s.title == "Not reached")
+    assert left == "rnn (--set layers=all runs them)"
