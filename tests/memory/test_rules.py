@@ -54,6 +54,12 @@ EVIDENCE = [
         "at most 512 steps",
     ),
     (
+        "MA007",
+        "note",
+        report(curve(), settings={"left_out": ["stability"], "budget": "5s"}),
+        "the budget of 5s was used up; cut short or left out: stability; measured: heaviside",
+    ),
+    (
         "MA005",
         "note",
         report(curve(values=np.exp(-0.05 * LAGS[:255])), subject=identity(longest=512)),
