@@ -31,7 +31,7 @@ from memaudit.interfaces import (
 from memaudit.loading.access import ACCESS, Access, access_from
 from memaudit.loading.filling import digest_tensors
 from memaudit.loading.saving import is_retrofit
-from memaudit.loading.series import read_data
+from memaudit.loading.series import read_data, whole_series
 from memaudit.loading.source import Source, parse_source
 from memaudit.options import (
     OPTIONS,
@@ -46,6 +46,7 @@ from memaudit.report import Report, Result
 from memaudit.report_files import dumps
 from memaudit.rules import judge
 from memaudit.subjects.batches import BatchedSubject, Meter
+from memaudit.subjects.hosts import data_by_part
 from memaudit.texts import describe_text
 
 if TYPE_CHECKING:
@@ -175,17 +176,22 @@ def _measure(
     """Every probe on every part; what is there is kept when a step fails or Ctrl-C ends it."""
     found, meter = _Measured(), Meter(setting.budget)
     parts = dict(subject.parts()) or {"": subject}
+    data = {}
+    if setting.data is not None:
+        own = subject.parts()
+        data = data_by_part(subject, setting.data) if own else {"": whole_series(setting.data)}
     for number, (name, part) in enumerate(parts.items()):
         place = f"{name} ({number + 1} of {len(parts)}): " if len(parts) > 1 else ""
         batched, results = BatchedSubject(part, meter, name), found.parts.setdefault(name, {})
         end = meter.allow(1 / (len(parts) - number))
+        own = replace(setting, data=data.get(name))
         try:
             for left, probe in zip(range(len(probes) - 1, -1, -1), probes, strict=True):
                 meter.allow(1 - RESERVE * left / len(probes), end)
                 outside = registry.outside("probes", probe.name)
                 before = outside and digest_tensors(dict(part.weights()))
                 try:
-                    _run(probe, batched, setting, results, progress, place)
+                    _run(probe, batched, own, results, progress, place)
                 except OutOfBudget:
                     found.left_out.append(place + probe.name)
                 except MemauditError as error:
@@ -282,7 +288,7 @@ def _settings(
         "probes": [probe.name for probe in probes if probe.name != "memory"],
     }
     if setting.data is not None:
-        settings["data"] = f"{setting.data.name}, {tuple(setting.data.values.shape)}"
+        settings["data"] = setting.data.described
     if setting.budget is not None:
         settings["budget"] = str(setting.budget)
     settings |= {

@@ -492,10 +492,26 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Series:
-    """Sequences (B,T,D) of numbers that a user gave, and what to call them."""
+    """Sequences (B,T,D) of numbers that a user gave, and what to call them.
+
+    `given` is what they were made of: an array as it was, which the forward of a host may take, or
+    several arrays by the names of its parts; then there are no `values`. With `optional` a model
+    that they do not fit is run on what else is known.
+    """
 
     name: str
-    values: torch.Tensor
+    values: torch.Tensor | None
+    given: torch.Tensor | Mapping[str, torch.Tensor] | None = None
+    optional: bool = False
+
+    @property
+    def described(self) -> str:
+        """The name and the shape, or every part's shape."""
+        if self.values is not None:
+            return f"{self.name}, {tuple(self.values.shape)}"
+        arrays = self.given if isinstance(self.given, dict) else {"": self.given}
+        shapes = (f"{part} {tuple(getattr(a, 'shape', ()))}".strip() for part, a in arrays.items())
+        return ", ".join([self.name, *shapes])
 
 
 def _ignored(*_: Any) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from memaudit.errors import MemauditError, clean
+from memaudit.errors import MemauditError, clean, listed
 from memaudit.records import Record, decode
 from memaudit.report_files import SCHEMA, check_schema, read_json, undamaged, write_json
 
@@ -156,6 +156,7 @@ class Identity(Record):
     for a host, whose parts are run one by one. `context` is how many steps the model is said to be
     made for, `longest` how many it can be run for; None when nothing says so, or limits it.
     `attention` is "causal" or "both ways" where attention alone carries the past, "" elsewhere.
+    `unreached` are recurrent layers of a host that were not run.
     """
 
     source: str
@@ -174,6 +175,7 @@ class Identity(Record):
     context: int | None = None
     longest: int | None = None
     attention: str = ""
+    unreached: tuple[str, ...] = ()
 
 
 class Result(Record):
@@ -407,12 +409,22 @@ class Report(Record):
             title=clean(subject.source),
             facts=tuple(facts),
             warnings=tuple(warnings),
-            sections=(*headed, *others, self._settings()),
+            sections=(*headed, *others, *self._unreached(), self._settings()),
             findings=self.findings,
             gates=self.gates,
             footer=tuple(footer),
             command=command(self),
         )
+
+    def _unreached(self) -> Iterator[Section]:
+        """The layers that the verdict says nothing about: not run, or failed."""
+        from memaudit.sections import Section
+
+        failed = [e["where"] for e in self.errors if e.get("where") not in ("", *self.layers, None)]
+        names = list(dict.fromkeys([*self.subject.unreached, *failed]))
+        if names:
+            hint = " (--set layers=all runs them)" if self.subject.unreached else ""
+            yield Section("Not reached", line=listed(map(clean, names)) + hint)
 
     def _settings(self) -> Section:
         """All that the numbers rest on."""

@@ -14,6 +14,7 @@ the entry-point group `memaudit.findings`.
 from __future__ import annotations
 
 import inspect
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -131,6 +132,15 @@ def unmet(one: Rule, report: Report) -> str:
     return f"{missing} was {'not measured' if missing in requested else 'not asked for'}"
 
 
+def retrofit_command(report: Report, *, reparam: str = "best") -> str:
+    """The command that puts the recurrent weights of what was audited into a stable form."""
+    source = report.subject.source
+    if not report.subject.sha256 or source.isidentifier():  # it lives in Python only
+        return f"`memaudit.retrofit(module, reparam={reparam!r})`"
+    words = ["memaudit", "retrofit", clean(source), "--reparam", reparam, "--out", "DIR"]
+    return f"`{shlex.join(words)}`"
+
+
 #: Parameters that a forward pass skips by design (a spare embedding row) stay below this share.
 COVERED = 0.999
 #: Beyond this share the rest is a head or the like.
@@ -153,7 +163,7 @@ def partial_audit(report: Report) -> Iterable[Finding]:
     reasons = "; ".join(f"{e.get('code', '')} {e.get('message', '')}" for e in report.errors)
     advice = "run it again; with --quick or a smaller --horizon it takes less time"
     if report.errors and all(e.get("code") != "E_MEMORY" for e in report.errors):
-        advice = "see to the reason, and run it again"
+        advice = "see to the reason (--debug shows more of it), and run it again"
     fact = f"the report is not complete; kept: {', '.join(names) or 'no curve'}"
     yield partial_audit.finding(fact + (f"; reason: {reasons}" if reasons else ""), advice)
 

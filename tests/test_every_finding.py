@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -13,8 +14,9 @@ from memaudit.report import Report
 from memaudit.rules import FAMILY, Rule, all_rules, judge, unmet
 from memaudit.testing import check_rule, sample_reports
 from memaudit.testing.samples import having
-from tests.handmade import curve, report
-from tests.spectrum.evidence import modes
+from tests.handmade import curve, identity, report
+from tests.memory.test_rules import EVIDENCE
+from tests.spectrum.evidence import SPECTRAL, modes
 
 RULES = all_rules()
 #: Those about one model that need something.
@@ -40,6 +42,32 @@ def samples() -> dict[str, Report]:
     spectra = (modes(0.99999), replace(modes(1.5), parameterization="direct"))
     made["bad"] = having(made["moved"], assumptions=assumed, spectrum=spectra)
     return made
+
+
+#: An option, a command, or words of code.
+COMMAND = re.compile(r"--[a-z]+|memaudit [a-z]+|`[^`]+`")
+
+
+def test_every_advice_says_a_command_or_an_option(samples):
+    reports = [*(row[2] for row in (*EVIDENCE, *SPECTRAL)), *samples.values()]
+    seen = [finding for made in reports for finding in judge(made)]
+    told = {finding.code for finding in seen}
+    of_families = {code for code, one in RULES.items() if one.needs == (FAMILY,)}
+    assert set(RULES) - told == {"MA116", *of_families}  # closed forms, and several models
+    assert [(f.code, f.advice) for f in seen if not COMMAND.search(f.advice)] == []
+
+
+def near_boundary(**who) -> str:
+    """The advice of MA201 about a model from somewhere."""
+    made = having(report(curve(), subject=identity(**who)), spectrum=(modes(0.99999),))
+    return next(finding.advice for finding in judge(made) if finding.code == "MA201")
+
+
+def test_an_advice_names_the_source():
+    advice = near_boundary(source="runs/my model.pt", sha256="ab")
+    assert advice.endswith("`memaudit retrofit 'runs/my model.pt' --reparam best --out DIR`")
+    advice = near_boundary(source="GRU", sha256="ab")
+    assert advice.endswith("`memaudit.retrofit(module, reparam='best')`")
 
 
 def without(made: Report, name: str) -> Report:

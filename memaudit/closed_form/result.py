@@ -269,7 +269,7 @@ def closed_form_disagrees(report: Report) -> Iterable[Finding]:
             )
         yield closed_form_disagrees.finding(
             f"the layer and its closed form disagree ({sizes})",
-            "distrust this audit, check the assumed settings, and report the model",
+            "distrust this audit, correct the assumed settings (--set KEY=VALUE), report the model",
             where=f"{item.where}: {item.layer}" if item.where else item.layer,
         )
 

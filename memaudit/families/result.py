@@ -263,6 +263,9 @@ def _interval(crossing: Crossing) -> str | None:
 FACTOR = 4.0
 
 
+RETROFIT = "`memaudit retrofit SOURCE --reparam softplus --out DIR`"
+
+
 @rule("MA208", "crossings-shift-left", "warning", needs=(FAMILY,))
 def crossings_shift_left(report: FamilyReport) -> Iterable[Finding]:
     """The curves E_m(beta) of a family cross at ever smaller beta as its models grow.
@@ -285,7 +288,8 @@ def crossings_shift_left(report: FamilyReport) -> Iterable[Finding]:
     )
     yield crossings_shift_left.finding(
         f"the curves E_m(beta) cross at ever smaller beta: {places}",
-        "store the recurrent weights behind exp or softplus, or stay with a smaller model",
+        f"store the recurrent weights behind exp or softplus ({RETROFIT}), or stay with a smaller "
+        "model",
     )
 
 
@@ -308,7 +312,7 @@ def weight_growth(report: FamilyReport) -> Iterable[Finding]:
     if last.weight > FACTOR * first.weight:
         yield weight_growth.finding(
             f"the largest weight grows from {first.weight:.3g} to {last.weight:.3g} {sizes}",
-            "regularize the fit, or stay with a smaller model",
+            "regularize the fit (`weight_decay` of the optimizer), or stay with a smaller model",
             where="weights",
         )
     if first.margin is None or last.margin is None:
@@ -319,6 +323,6 @@ def weight_growth(report: FamilyReport) -> Iterable[Finding]:
         yield weight_growth.finding(
             f"the slowest mode's distance to the boundary falls from {first.margin:.3g} to "
             f"{last.margin:.3g} {sizes}, and moves of {left:.3g} take it over, not of {room:.3g}",
-            "store the recurrent weights behind exp or softplus",
+            f"store the recurrent weights behind exp or softplus ({RETROFIT})",
             where="modes",
         )

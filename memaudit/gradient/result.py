@@ -12,7 +12,7 @@ import numpy as np
 from memaudit.errors import clean
 from memaudit.records import Record, Unbounded
 from memaudit.report import Finding, Metric, Result
-from memaudit.rules import Rule, rule
+from memaudit.rules import Rule, retrofit_command, rule
 from memaudit.sections import Axis, Column, Figure, Points, Section, Table
 
 if TYPE_CHECKING:
@@ -273,7 +273,10 @@ def gradient_range(report: Report) -> Iterable[Finding]:
         if item.own and 1.0 / item.own < APART * rate:
             advice += f", and on all its recurrent weights below {1.0 / item.own:.2g}"
         if item.recommended and item.recommended != item.current:
-            advice = f"train it with {clean(item.recommended)}, or {advice}"
+            command = retrofit_command(report, reparam=clean(item.recommended))
+            advice = f"train it with {clean(item.recommended)} ({command}), or {advice}"
+        else:
+            advice += "; --probe gradient --verbose compares the forms"
         yield gradient_range.finding(
             f"the largest gradient over weight of {clean(item.current)} is "
             f"{current.largest:.3g}, {' and '.join(reasons)}",

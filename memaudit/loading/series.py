@@ -1,4 +1,7 @@
-"""Numbers that a user gives: arrays, tables and sound as sequences, and the kernel of a target."""
+"""Numbers that a user gives: arrays, tables and sound as sequences, and the kernel of a target.
+
+A file of several arrays has a sequence for every part of a host, under the name of the part.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,8 @@ HINT = f"give {', '.join(KNOWN)}"
 LARGEST, LARGEST_TABLE = 1 << 28, 1 << 25
 #: A kernel has a number per step and pair of channels; two million of them fit.
 LARGEST_KERNEL = 1 << 24
+#: Batch, step, number.
+MOST_AXES = 3
 
 
 def read_data(source: Any) -> dict[str, Any]:
@@ -39,25 +44,41 @@ def read_data(source: Any) -> dict[str, Any]:
 def read_series(source: Any) -> Series:
     """The sequences of a file, an array or a tensor; one sequence is a batch of one."""
     if not isinstance(source, Path):
-        return Series("your data", _shaped(torch.as_tensor(source)))
+        return _series("your data", torch.as_tensor(source))
     try:
-        values = _shaped(_read(source))
+        return _series(clean(source.name), _read(source))
     except MemauditError as error:
         raise error.at(source) from None
     except (ValueError, EOFError, struct.error) as error:
         fact = f"the data cannot be read: {clean(error, limit=200)}"
         raise ArgumentError(fact, hint=HINT, source=source) from None
-    return Series(clean(source.name), values)
 
 
-def _read(path: Path) -> torch.Tensor:
+def whole_series(data: Series) -> Series:
+    """The same for a model that runs as a whole, which takes one array of (B,T,D)."""
+    if data.values is not None:
+        return data
+    if isinstance(data.given, torch.Tensor):
+        raise _misshapen(data.given)
+    fact = f"{len(data.given or ())} arrays are in {data.name} ({listed(data.given or ())})"
+    raise ArgumentError(fact, hint="give a file with one array")
+
+
+def _series(name: str, given: torch.Tensor | dict[str, torch.Tensor]) -> Series:
+    if isinstance(given, dict):
+        return Series(name, None, {part: shaped(values) for part, values in given.items()})
+    _finite(given)
+    # More axes, such as those of pictures, are for the forward of a module.
+    return Series(name, None if given.ndim > MOST_AXES else shaped(given), given.detach())
+
+
+def _read(path: Path) -> torch.Tensor | dict[str, torch.Tensor]:
     suffix = path.suffix.lower()
     if suffix in ARRAYS:
-        found = {n: t for n, t in open_checkpoint(path).tensors.items() if t.ndim in (1, 2, 3)}
-        if len(found) != 1:
-            fact = f"{len(found)} arrays of one to three axes are in it ({listed(found)})"
-            raise ArgumentError(fact, hint="give a file with one array")
-        return next(iter(found.values()))
+        found = {n: t for n, t in open_checkpoint(path).tensors.items() if t.ndim}
+        if not found:
+            raise ArgumentError("no array is in it", hint="give a file with one array")
+        return next(iter(found.values())) if len(found) == 1 else found
     if suffix not in KNOWN:
         raise ArgumentError(f"data of the kind {clean(suffix) or 'none'} are unknown", hint=HINT)
     if suffix != ".wav":
@@ -116,12 +137,25 @@ def _require_finite(values: np.ndarray, what: str) -> None:
         raise refusal("E_NONFINITE", fact, hint="replace or leave them out")
 
 
-def _shaped(values: torch.Tensor) -> torch.Tensor:
-    if values.is_complex() or not values.numel() or not 1 <= values.ndim <= 3:
-        fact = f"the data have the shape {tuple(values.shape)} of {values.dtype}"
-        raise ArgumentError(fact, hint="give real numbers of the shape (T, D) or (B, T, D)")
-    values = values.detach().cpu().double()
-    _require_finite(values.numpy(), "the data have")
+def shaped(values: torch.Tensor) -> torch.Tensor:
+    """One array as sequences (B,T,D) of finite numbers in float64."""
+    if not 1 <= values.ndim <= MOST_AXES:
+        raise _misshapen(values)
+    values = _finite(values)
     if values.ndim == 1:
         values = values[:, None]
-    return values if values.ndim == 3 else values[None]
+    return values if values.ndim == MOST_AXES else values[None]
+
+
+def _misshapen(values: torch.Tensor) -> ArgumentError:
+    fact = f"the data have the shape {tuple(values.shape)} of {values.dtype}"
+    return ArgumentError(fact, hint="give real numbers of the shape (T, D) or (B, T, D)")
+
+
+def _finite(values: torch.Tensor) -> torch.Tensor:
+    """The same in float64 on the CPU; refuses what is complex, empty or not finite."""
+    if values.is_complex() or not values.numel() or not values.ndim:
+        raise _misshapen(values)
+    values = values.detach().cpu().double()
+    _require_finite(values.numpy(), "the data have")
+    return values

@@ -22,6 +22,8 @@ BOUNDED = 0.1
 FLOOR_DECADES = 2.0
 #: Horizons of the interval that are within this share of each other are one horizon.
 SPREAD = 0.1
+#: What is fed in use where nothing is known about the inputs.
+UNIT_NOISE = "unit noise"
 #: The kinds of decay, and what each says.
 KINDS = {
     "memoryless": "No trace of an earlier input is seen in the answers: nothing rises above the "

@@ -16,6 +16,7 @@ import torch
 from memaudit.devices import release_memory, shortage
 from memaudit.errors import ArgumentError, OutOfBudget, clean
 from memaudit.interfaces import AbstractTokenQuery, AbstractTrialQuery, Status, TrialReadings
+from memaudit.memory.curve import UNIT_NOISE
 from memaudit.memory.queries import FEWEST_LAGS, frame_of, is_large, nothing
 from memaudit.numerics.signals import lag_grid, seeded
 from memaudit.subjects.batches import BatchedSubject, batched
@@ -23,7 +24,7 @@ from memaudit.subjects.batches import BatchedSubject, batched
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from memaudit.interfaces import AbstractSubject, Circumstances, Series, Setting
+    from memaudit.interfaces import AbstractSubject, Circumstances, Setting
 
 #: Sequences by level, of a small model and of one that answers once a sequence.
 SEQUENCES = {"quick": 32, "standard": 256, "thorough": 1024}
@@ -178,34 +179,40 @@ class _Natural:
 
 def _natural(subject: BatchedSubject, setting: Setting, known: Circumstances) -> _Natural:
     """The user's data, else a text, else embeddings, else unit noise."""
-    if setting.data is not None:
-        return _of_data(setting.data, subject)
+    unfit, data = "", setting.data
+    if data is not None and data.values is not None:
+        try:
+            return _of_data(data.name, data.values, subject)
+        except ArgumentError as error:
+            if not data.optional:
+                raise
+            unfit = f" ({error.fact})"
     text = _text(subject, setting, known)
     if isinstance(text, _Natural):
         return text
     unfed = Status.OK if setting.text is None else text
     rows = subject.natural_inputs(MOST_ROWS, seeded(setting.seed))
     if rows is not None and len(rows) > 1:
-        rows = rows.detach().cpu().double()
-        return _Natural("its embeddings in random order", rows=rows, unfed=unfed)
-    return _Natural("unit noise", unfed=unfed)
+        words = f"its embeddings in random order{unfit}"
+        return _Natural(words, rows=rows.detach().cpu().double(), unfed=unfed)
+    return _Natural(UNIT_NOISE + unfit, unfed=unfed)
 
 
-def _of_data(data: Series, subject: BatchedSubject) -> _Natural:
+def _of_data(name: str, values: torch.Tensor, subject: BatchedSubject) -> _Natural:
     """The data as the model takes them: token ids, vectors, or a long signal cut into frames."""
-    values, width = data.values, subject.input_size or 1
+    width = subject.input_size or 1
     batch, steps, columns = values.shape
     # Whole numbers (T,), (T,1) and (B,T) are ids; a batch of vectors has three axes.
     if subject.vocabulary is not None and 1 in (batch, columns):
         tokens = values[..., 0] if columns == 1 else values[0]
         if bool((tokens == tokens.round()).all()):
-            return _Natural(data.name, unit="passages", values=_ids(tokens, subject.vocabulary))
+            return _Natural(name, unit="passages", values=_ids(tokens, subject.vocabulary))
     if columns == width:
-        return _Natural(data.name, values=values)
+        return _Natural(name, values=values)
     shapes = f"(T, {width}) or (B, T, {width})"
     if columns == 1 and steps >= width and not subject.part:
         frames = values[:, : steps // width * width].reshape(batch, -1, width)
-        return _Natural(f"{data.name}, cut into frames of {width}", values=frames)
+        return _Natural(f"{name}, cut into frames of {width}", values=frames)
     whose = f"the part {clean(subject.part)}" if subject.part else "the model"
     have = f"{columns} column{'' if columns == 1 else 's'}"
     raise ArgumentError(

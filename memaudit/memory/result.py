@@ -14,6 +14,7 @@ from memaudit.interfaces import Status
 from memaudit.memory.curve import (
     KINDS,
     TERMS,
+    UNIT_NOISE,
     UNREAD,
     Curve,
     HorizonStatus,
@@ -143,13 +144,15 @@ class AssumptionsResult(Result):
 class Facts(Record):
     """What is known of a model when the queries are run.
 
-    `outputs` is the width of an answer, `rounding` the relative rounding of its numbers.
+    `inputs` and `outputs` are the numbers of a step and of its answer, `rounding` the relative
+    rounding of an answer.
     """
 
     causal: bool
     linear: bool
     outputs: int
     rounding: float
+    inputs: int = 1
 
 
 HORIZON = Metric(
@@ -252,10 +255,20 @@ class MemoryResult(Result):
 
     @classmethod
     def joined(cls, parts: Mapping[str, Self]) -> Self:
-        layers = {part: own.curves for part, own in parts.items()}
+        layers = {part: own._named(part) for part, own in parts.items()}
         first = next(iter(parts.values()))
         fed = {name: sum(own.fed.get(name, 0) for own in parts.values()) for name in first.fed}
         return replace(first, curves=longest_curves(layers), layers=layers, whole=False, fed=fed)
+
+    def _named(self, part: str) -> dict[str, Curve]:
+        """The curves of a part; where its inputs are not known that is told with what to give."""
+        used = self.curves.get(IN_USE)
+        if used is None or self.facts is None or not used.fed.startswith(UNIT_NOISE):
+            return self.curves
+        noise, _, rest = used.fed.rpartition(", ")
+        shape = f"--data FILE of shape (T, {self.facts.inputs})"
+        fed = f"{noise}, not what `{clean(part)}` gets: {shape}; {rest}"
+        return {**self.curves, IN_USE: replace(used, fed=fed)}
 
     def measured(self) -> list[str]:
         """The queries that have an answer."""
@@ -344,6 +357,12 @@ class MemoryResult(Result):
         """The parts of a host."""
         return [] if self.whole else list(self.layers.items())
 
+    def _part(self, query: str) -> str:
+        """The part that a curve comes from, where a host has several."""
+        parts, curve = self._parts(), self.curves.get(query)
+        found = (part for part, own in parts if own.get(query) is curve)
+        return next(found, "") if len(parts) > 1 else ""
+
     def _unseen(self, query: str) -> tuple[str, ...]:
         """The parts of a host whose horizon under a query was not seen."""
         curves = [(part, own[query]) for part, own in self._parts() if query in own]
@@ -374,7 +393,7 @@ class MemoryResult(Result):
                 "logarithmic lags is a power law.",
                 *notes,
             ),
-            tables=(self._table(), *self._sizes_table()),
+            tables=(*self._parts_table(), self._table(), *self._sizes_table()),
             figures=(_memory_figure("Memory by lag", drawn, details=True),) if drawn else (),
         )
         if self.layers and (self.whole or len(self.layers) > 1):
@@ -385,18 +404,22 @@ class MemoryResult(Result):
         used = self._used()
         if used is None:
             return self._shortest()
-        fed = clean(used.fed)
+        fed, part = clean(used.fed), self._part(IN_USE)
+        who, of, longest = "it", "", ""
+        if part:
+            who, of, longest = f"`{clean(part)}`", f" of `{clean(part)}`", " longest:"
         if used.decay.kind == "memoryless":
-            return f"In use an earlier input leaves no trace in the answers ({fed})."
+            return f"In use an earlier input leaves no trace in the answers{of} ({fed})."
         if used.spread_text:
             fed = f"{used.spread_text}; {fed}"
         if used.horizon_status is HorizonStatus.BEYOND:
-            return f"In use it remembers {used.remembered_text} ({fed}){self._further(used)}."
+            further = self._further(used)
+            return f"In use {who} remembers{longest} {used.remembered_text} ({fed}){further}."
         if used.horizon is None:
             why = used.status if used.status is not Status.OK else used.horizon_status
-            return f"In use it is not known how long it remembers ({fed}): {why.value}."
+            return f"In use it is not known how long {who} remembers ({fed}): {why.value}."
         half = "" if used.half_life is None else f"; half gone after {used.half_life:.2g}"
-        return f"In use it remembers {used.remembered_text} ({fed}{half})."
+        return f"In use {who} remembers{longest} {used.remembered_text} ({fed}{half})."
 
     def _further(self, curve: Curve) -> str:
         """How to look behind the window of a curve, as the end of a sentence."""
@@ -428,6 +451,8 @@ class MemoryResult(Result):
             return ""
         least = worst.least_size
         where = f"{clean(query)} at {_sizes_text(worst, least)}" if least else clean(query)
+        part = self._part(query)
+        where += f", `{clean(part)}`" if part != self._part(IN_USE) else ""
         reach = "" if used.reach is None else f"; its own inputs reach {used.reach:.3g}"
         further = self._further(worst) if worst.horizon is None else ""
         text = f"At worst: {worst.remembered_text} ({where}{reach}){further}."
@@ -516,6 +541,19 @@ class MemoryResult(Result):
             for query, curve in self.curves.items()
         ]
         return _used(columns, rows)
+
+    def _parts_table(self) -> Iterator[Table]:
+        """A row for every part of a host, in natural order: the horizon under every query."""
+        if len(self._parts()) < 2:
+            return
+        columns = [Column("part", key=True)]
+        for query in map(clean, self.curves):
+            columns += [Column(f"{query} horizon", better="more", brief=query == IN_USE)]
+        rows: list[tuple[Cell, ...]] = []
+        for part, own in self._parts():
+            cells = [own[query].horizon_cell if query in own else None for query in self.curves]
+            rows.append((clean(part), *cells))
+        yield Table(tuple(columns), tuple(rows), title="Horizon of every part")
 
     def _sizes_table(self) -> Iterator[Table]:
         """The horizon of every query that a supremum is taken in, by the size of the inputs."""

@@ -17,6 +17,7 @@ from memaudit.memory.curve import (
     blind_to_constants,
     blind_to_zeros,
 )
+from memaudit.options import SHORTEST
 from memaudit.registry import DEFAULT_QUERIES
 from memaudit.report import Finding
 from memaudit.rules import rule
@@ -166,9 +167,13 @@ def window_cut(report: Report) -> Iterable[Finding]:
         lags = ", ".join(
             f"{query} {c.last_lag + 1 if len(c.lags) else 0}" for query, c in curves.items()
         )
+        most = max((c.last_lag + 1 for c in curves.values() if len(c.lags)), default=0)
+        fitting = (
+            f"--horizon {most} is what fits" if most >= SHORTEST else "--query impulse may fit"
+        )
         yield window_cut.finding(
             f"the model takes at most {limit} steps; lags measured instead of {wanted}: {lags}",
-            "take the curves as far as they go",
+            f"take the curves as far as they go; {fitting}",
             where=where,
         )
 
@@ -229,7 +234,8 @@ def memoryless(report: Report) -> Iterable[Finding]:
         yield memoryless.finding(
             f"the answer to a step keeps no trace of the past: at most {peak:.2g} against a "
             f"numerical floor of {curve.floor:.2g}",
-            "if the model is meant to be recurrent, check its recurrent weights",
+            "if the model is meant to be recurrent, check its recurrent weights: --probe spectrum "
+            "--verbose shows their eigenvalues",
             where=where,
         )
 
@@ -261,7 +267,8 @@ def growing_memory(report: Report) -> Iterable[Finding]:
     for where, curves in _matching(report, grows):
         yield growing_memory.finding(
             f"the memory grows with the lag ({_each(curves, growth)})",
-            "constrain the recurrent weights; do not run longer sequences before that",
+            "constrain the recurrent weights before you run longer sequences; --query driven "
+            "--data FILE shows whether it grows on your inputs, too",
             where=where,
         )
 
@@ -290,9 +297,13 @@ def persistent_memory(report: Report) -> Iterable[Finding]:
         return text
 
     for where, curves in _matching(report, stays):
+        longest = max(curve.last_lag for curve in curves.values())
+        further = f"--horizon {_next_power(4 * longest)}"
+        if report.subject.longest is not None:  # it cannot be run for more steps
+            further = "--query driven --data FILE"
         yield persistent_memory.finding(
             f"the memory does not decay inside the window ({_each(curves, level)})",
-            "measure again with a larger --horizon, and ask whether the task needs it",
+            f"measure again with {further}, and ask whether the task needs it",
             where=where,
             severity="note" if report.subject.attention else "",
         )
@@ -383,11 +394,12 @@ def power_law_in_window(report: Report) -> Iterable[Finding]:
         return f"{exponent} over {_span(curve)}"
 
     for where, curves in _matching(report, lambda curve: curve.decay.kind == "polynomial"):
+        longest = max(curve.last_lag for curve in curves.values())
         yield power_law_in_window.finding(
             f"the memory falls like a power law inside the window ({_each(curves, law)}); a "
             "sum of exponentials looks the same inside a window, so this says nothing about "
             "the asymptotic class",
-            "a larger --horizon shows whether it bends",
+            f"--horizon {_next_power(4 * longest)} shows whether it bends",
             where=where,
         )
 
@@ -522,7 +534,7 @@ def queries_disagree(report: Report) -> Iterable[Finding]:
             continue
         yield queries_disagree.finding(
             f"{fact} ({_each(sure, verdict)})",
-            "compare the curves, and rely on the query that resembles your data",
+            "rely on the query that resembles your data: --query driven --data FILE feeds them",
             where=where,
         )
 
@@ -558,7 +570,8 @@ def input_ignored(report: Report) -> Iterable[Finding]:
         peak = max((float(c.values.max()) for c in curves.values() if len(c.values)), default=0)
         yield input_ignored.finding(
             f"the answer does not depend on the input: {', '.join(curves)} read at most {peak:.2g}",
-            "check the input weights, and which output is read",
+            "check the input weights, and which output is read: `memaudit list adapters "
+            f"{clean(report.subject.adapter)}` shows the options",
             where=where,
         )
 
@@ -760,8 +773,8 @@ def not_causal(report: Report) -> Iterable[Finding]:
         yield not_causal.finding(
             f"later inputs reach earlier answers{_residual(item)}; the curves read the past "
             "only, and the windows were followed by extra steps",
-            "read the curves as the memory of the past; if the model should be causal, find "
-            "the leak",
+            "read the curves as the memory of the past, and --query driven for both sides; if the "
+            "model should be causal, find the leak",
             where=item.where,
             severity="note" if report.subject.attention == "both ways" else "",
         )
@@ -780,7 +793,8 @@ def not_time_homogeneous(report: Report) -> Iterable[Finding]:
     for item in _failed(report, "time-homogeneous"):
         yield not_time_homogeneous.finding(
             f"the answer depends on when the input comes{_residual(item)}",
-            "read the curves as those of the start of a sequence",
+            "read the curves as those of the start of a sequence; --query driven reads what comes "
+            "after a warm-up",
             where=item.where,
         )
 
@@ -797,7 +811,7 @@ def not_deterministic(report: Report) -> Iterable[Finding]:
     for item in _failed(report, "deterministic"):
         yield not_deterministic.finding(
             f"two runs on the same input differ{_residual(item)}",
-            "call module.eval(), and reset the state between calls",
+            "call `module.eval()`, and reset the state between calls",
             where=item.where,
         )
 
@@ -815,7 +829,7 @@ def rows_depend(report: Report) -> Iterable[Finding]:
     for item in _failed(report, "rows-independent"):
         yield rows_depend.finding(
             f"the rows of a batch influence each other{_residual(item)}",
-            "check batch_first and evaluation mode",
+            "check `batch_first` of its layers, and call `module.eval()`",
             where=item.where,
         )
 
@@ -835,7 +849,7 @@ def outside_theory(report: Report) -> Iterable[Finding]:
         for item in _failed(report, name):
             yield outside_theory.finding(
                 f"the model is not {name}{_residual(item)}",
-                "read the curves as measurements only, and look at smaller inputs",
+                "read the curves as measurements only; --set amplitudes=[0.1,1] feeds less",
                 where=item.where,
             )
 

@@ -148,6 +148,7 @@ def facts_of(subject: AbstractSubject, assumed: AssumptionsResult) -> Facts:
     return Facts(
         causal=subject.pooled or assumed.holds("causal"),
         linear=assumed.holds("linear"),
+        inputs=width,
         outputs=int(answer.shape[-1]),
         rounding=max(stated, _hidden_rounding(answer), inside),
     )

@@ -389,7 +389,8 @@ def format_unsafe(report: Report) -> Iterable[Finding]:
             grave = any(failure.severity == "error" for _, failure in broken)
             yield format_unsafe.finding(
                 f"formats that are not safe for the recurrent weights: {formats}",
-                f"keep {weights} in float32 when the model is cast or quantized",
+                f"keep {weights} in float32 when the model is cast or quantized; --probe precision "
+                "--verbose shows what every format breaks",
                 where=": ".join(filter(None, (part.where, layer))),
                 severity="error" if grave else "warning",
             )

@@ -14,7 +14,7 @@ from memaudit.errors import clean
 from memaudit.modes import AT_REST, LayerSpectrum
 from memaudit.records import Record, Unbounded
 from memaudit.report import Finding, Metric, Result
-from memaudit.rules import Rule, rule
+from memaudit.rules import Rule, retrofit_command, rule
 from memaudit.sections import Axis, Column, Figure, Mark, Points, Section, Table
 
 if TYPE_CHECKING:
@@ -270,7 +270,8 @@ def near_boundary(report: Report) -> Iterable[Finding]:
             f"{nearest.layer} ({nearest.cell}, {nearest.at}) {which} the boundary: {near} of "
             f"{nearest.count} modes within {ALARM:g}, time scale {time_scale_text(nearest)}"
             + _more(others, "are as near"),
-            "keep these weights in float32, and fine-tune in a stable parameterization",
+            "keep these weights in float32, and fine-tune in a stable parameterization: "
+            + retrofit_command(report),
             where=where,
         )
 
@@ -292,13 +293,15 @@ def beyond_boundary(report: Report) -> Iterable[Finding]:
         if linear:
             yield beyond_boundary.finding(
                 f"{_farthest(linear)}: the state grows without end",
-                "retrain or retrofit with a parameterization that keeps |lambda| below 1",
+                "retrain with a parameterization that keeps |lambda| below 1: `memaudit list "
+                "reparams` shows them",
                 where=where,
             )
         if nonlinear:
             yield beyond_boundary.finding(
                 f"{_farthest(nonlinear)}: the state does not stay where it rests",
-                "look at the measured curves and at the Lyapunov exponent",
+                "look at the measured curves and at the Lyapunov exponent of a longer run: --probe "
+                "spectrum --set spectrum.trajectory=4096",
                 where=where,
                 severity="warning",
             )
@@ -332,7 +335,8 @@ def direct_parameterization(report: Report) -> Iterable[Finding]:
         yield direct_parameterization.finding(
             f"{count} parameterized by {forms}; nothing keeps the modes inside, and the smallest "
             f"margin is {items[0].margin:.2g} ({items[0].layer})",
-            "watch the margin while fine-tuning, or take a smaller learning rate for them",
+            "watch the margin while fine-tuning, take a smaller learning rate for them, or put "
+            f"them into a stable form: {retrofit_command(report)}",
             where=where,
         )
 
@@ -373,7 +377,8 @@ def spectrum_disagrees(report: Report) -> Iterable[Finding]:
             fact = f"the memory falls {factor:.2g} times as slowly as the spectrum says"
         yield spectrum_disagrees.finding(
             f"{fact} ({measured}; slowest mode: rate {slow.rate:.4g}, {slow.layer} at {slow.at})",
-            "believe the measurement for inputs of the size that was fed",
+            "believe the measurement for inputs of the size that was fed: --query driven --data "
+            "FILE feeds yours",
             where=where,
         )
 
@@ -415,7 +420,8 @@ def chaotic(report: Report) -> Iterable[Finding]:
         yield chaotic.finding(
             f"nearby states of {worst.layer} part along a trajectory: Lyapunov exponent "
             f"{worst.lyapunov:.3g} [{low:.4g}, {high:.4g}] a step",
-            "train with a smaller recurrent gain; compare answers on two machines",
+            "train with a smaller recurrent gain; --dtype float32 and --dtype float64 show how far "
+            "answers part",
             where=where,
         )
 

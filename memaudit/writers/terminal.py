@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from io import StringIO
 from itertools import groupby
@@ -45,6 +46,9 @@ STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 #: Words in tables that are a verdict.
 WORDS = {"fails": "yellow", "not measured": "dim", "hit": "red", "worse": "red", "better": "green"}
 REST = "--verbose shows the rest"
+#: An option and its value, which stand in one line; the sign between them while lines are made.
+_OPTION = re.compile(r"(--[a-z-]+) (?=\S)")
+_JOINT = "\ue000"
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,28 +235,40 @@ def brief(
 ) -> Group:
     """The summary, in `lines` lines where that is possible; what is too long for them is cut.
 
-    The first section with a headline shows its picture and table, the others have a line each.
-    With `wrap` all of it goes on in the next line, and the summary may be longer.
+    The first section with a headline shows its picture and table, the others have a line each. The
+    advice for the gravest finding and the verdict stand at the end, and are never cut: they are on
+    the screen when the command ends. The picture shrinks before findings do. With `wrap` all of it
+    goes on in the next line, and the summary may be longer.
     """
     sections = [section for section in document.sections if not section.detail]
     first = next((s for s in sections if s.headline), sections[0] if sections else None)
-    table = _brief_table(first, width=width, ascii_only=ascii_only) if first else []
+    table = _brief_table(first, width=width, ascii_only=ascii_only, rows=ROWS) if first else []
     blocks: dict[str, list[Text | Grid]] = {
         "head": _head(document, width),
         "table": table,
         "lines": _lines([s for s in sections if s.line and not (s is first and table)]),
         "findings": _brief_findings(document.findings),
         "foot": _foot(document, width),
+        "end": _end(document, width),
     }
-    taken = sum(_height(block) for block in blocks.values())
     most = len(blocks["findings"])
-    fewest = taken - most + min(most, LEAST + 1)
+    grave = sum(1 for _ in groupby(f.code for f in document.findings or () if f.severity != "note"))
+    fewest = min(most, max(LEAST, grave) + 1)
+
+    def taken(findings: int) -> int:
+        return sum(map(_height, blocks.values())) - most + findings
+
+    if taken(fewest) > lines and blocks["end"]:  # what stands at the end need not stand twice
+        blocks["head"] = _head(document, width, brief=True)
+    if first and table and (over := taken(fewest) - lines) > 0:
+        rows = max(ROWS - over - 1, LEAST)
+        blocks["table"] = _brief_table(first, width=width, ascii_only=ascii_only, rows=rows)
     # Where there is not even room for a low picture, there is none: words say more.
-    around = AROUND if first and fewest + AROUND + LOWEST <= lines else None
+    around = AROUND if first and taken(fewest) + AROUND + LOWEST <= lines else None
     gaps = sum(1 for block in blocks.values() if block) - (around is None)
-    least = taken + (0 if around is None else around + LOWEST)
+    least = taken(most) + (0 if around is None else around + LOWEST)
     tight = least + gaps > lines  # a low screen is better full than spaced
-    free = lines - taken - (around or 0) - (0 if tight else gaps)
+    free = lines - taken(most) - (around or 0) - (0 if tight else gaps)
     height = 0 if around is None else min(max(free, LOWEST), HIGHEST)
     blocks["findings"] = _few(blocks["findings"], less=height - free)
     picture = []
@@ -266,12 +282,37 @@ def brief(
     return Group(*_cut(parts, width, spare=free - height, ascii_only=ascii_only))
 
 
-def _head(document: Document, width: int) -> list[Text | Grid]:
-    """Title, the first fact, as many others as fit a line, and the headlines."""
+def _head(document: Document, width: int, *, brief: bool = False) -> list[Text | Grid]:
+    """Title, the first fact, as many others as fit a line, and the headlines; `brief` without."""
     facts = [f"{clean(key, limit=40)} {clean(value)}" for key, value in document.facts[1:]]
     first = [Text(clean(document.facts[0][1]))] if document.facts else []
+    head: list[Text | Grid] = [*_warnings(document), _title(document), *first]
+    if brief:
+        return head
     fitting = [Text(words) for words in [_fitting(facts, "; ", width)] if words]
-    return [*_warnings(document), _title(document), *first, *fitting, *_headlines(document)]
+    return [
+        *head,
+        *fitting,
+        *(line for text in _headlines(document) for line in _rows(text, width)),
+    ]
+
+
+def _end(document: Document, width: int) -> list[Text | Grid]:
+    """The advice for the gravest finding, and the verdict."""
+    made: list[Text | Grid] = []
+    gravest = next((finding for finding in document.findings or () if finding.advice), None)
+    if gravest is not None:
+        words = f"-> {clean(gravest.code, limit=12)}: {clean(gravest.advice, limit=LONGEST)}"
+        made += _rows(Text(words, style=STYLES[gravest.severity]), width)
+    verdict = " ".join(clean(line, limit=LONGEST) for line in document.headlines)
+    return [*made, *(_rows(Text(verdict, style="bold"), width) if verdict else [])]
+
+
+def _rows(text: Text, width: int) -> list[Text | Grid]:
+    """A text in the lines that it takes; an option stays with its value."""
+    joined = Text(_OPTION.sub(f"\\1{_JOINT}", text.plain), style=text.style)
+    lines = joined.wrap(Console(width=width), width)
+    return [Text(line.plain.replace(_JOINT, " ").rstrip(), style=text.style) for line in lines]
 
 
 def _warnings(document: Document) -> list[Text]:
@@ -300,14 +341,14 @@ def _picture(
     return [*picture, legend]
 
 
-def _brief_table(section: Section, *, width: int, ascii_only: bool) -> list[Text | Grid]:
+def _brief_table(section: Section, *, width: int, ascii_only: bool, rows: int) -> list[Text | Grid]:
     """The first table of a section with a headline, and its notes."""
     if not section.headline or not section.tables:
         return []
     table = section.tables[0]
-    made: list[Text | Grid] = [_grid(table, width=width, ascii_only=ascii_only, rows=ROWS)]
-    if len(table.rows) > ROWS:
-        made.append(Text(f"... and {len(table.rows) - ROWS} more rows", style="dim"))
+    made: list[Text | Grid] = [_grid(table, width=width, ascii_only=ascii_only, rows=rows)]
+    if len(table.rows) > rows:
+        made.append(Text(f"... and {len(table.rows) - rows} more: --verbose", style="dim"))
     return [*made, *(Text(clean(note, limit=LONGEST), style="dim") for note in table.notes)]
 
 

@@ -18,6 +18,7 @@ from memaudit.subjects.hosts import (
     LAYERS,
     Host,
     choose_parts,
+    embedding_rows,
     natural_order,
     read_layers,
     require_all,
@@ -190,13 +191,13 @@ def open_file(
     if len(stacks) > 1:
         names = listed(natural_order(named))
         return file.host(
-            run, f"how {names} are joined is not stored in the file: each is run by itself"
+            run, named, f"how {names} are joined is not stored in the file: each is run by itself"
         )
     stated.check(stacks[0])
     layers, others = layers_among(tensors, stacks[0].keys.keys.values())
     around = place(stacks[0], layers, others, settings)
     if not around.whole:
-        return file.host(run, *around.notes)
+        return file.host(run, named, *around.notes)
     require_all(settings.layers)
     return file.whole(stacks[0], around)
 
@@ -236,11 +237,13 @@ class _File:
         )
         return RnnSubject(self._network(stack, run, reading.pool), identity)
 
-    def host(self, stacks: Sequence[Stack], *notes: str) -> Host:
-        """A model whose recurrent layers are run one by one."""
+    def host(self, stacks: Sequence[Stack], among: Iterable[str], *notes: str) -> Host:
+        """A model whose recurrent layers, some `among` all of them, are run one by one."""
         used = [key for stack in stacks for key in stack.keys.keys.values()]
         identity = self._identity(stacks, used, notes)
         parts: dict[str, RnnSubject] = {}
+        tensors = self.checkpoint.tensors
+        tables = {name: tensor for name, tensor in tensors.items() if name not in used}
         for stack in stacks:
             own = replace(
                 identity,
@@ -252,9 +255,13 @@ class _File:
                 notes=(),
             )
             network = self._network(stack, Placement(), self.settings.pool or "none")
-            parts[stack.name] = RnnSubject(network, own)
+            subject = RnnSubject(network, own)
+            subject.rows = embedding_rows(stack.name, network.input_size, among, tables)
+            parts[stack.name] = subject
         inside = listed((f"{clean(x.name)} ({x.title})" for x in stacks), joint="; ")
-        return _host(parts, replace(identity, description=f"host of {inside}"))
+        left = tuple(name for name in natural_order(among) if name not in parts)
+        identity = replace(identity, description=f"host of {inside}", unreached=left)
+        return _host(parts, identity)
 
     def _network(self, stack: Stack, around: Placement, pool: str) -> RecurrentNetwork:
         tensors, where = self.checkpoint.tensors, (self.device, self.dtype)
@@ -310,12 +317,14 @@ class _File:
         )
 
 
-def _host(parts: Mapping[str, RnnSubject], identity: Identity) -> Host:
+def _host(
+    parts: Mapping[str, RnnSubject], identity: Identity, model: nn.Module | None = None
+) -> Host:
     """A host of recurrent layers, which are called by their part, and by their place in it."""
     for name, part in parts.items():
         inner = (layer.removeprefix(name) for layer in part.network.layers)
         part.network.layers = tuple(layer.removeprefix(".") for layer in inner)
-    return Host(parts, identity)
+    return Host(parts, identity, model=model)
 
 
 def unused_notes(
@@ -391,8 +400,12 @@ def open_module(
     parts: dict[str, RnnSubject] = {}
     if "" in layers:
         require_all(settings.layers)
+    modules = dict(module.named_modules()).items()
+    tables = {f"{n}.embedding": m.weight for n, m in modules if isinstance(m, nn.Embedding)}
     for path in choose_parts(layers, settings.layers):
         name, subject = _open_layer(text, path, layers[path], dropped, request.dtype, settings)
+        width = subject.network.input_size
+        subject.rows = embedding_rows(path, width, layers, tables)
         parts[name] = subject
     first = next(iter(parts.values()))
     if "" in layers:
@@ -406,12 +419,13 @@ def open_module(
         description=f"host of {inside}",
         coverage=min(1.0, used / max(total, 1)),
         recurrences=tuple(r for part in parts.values() for r in part.identity.recurrences),
+        unreached=tuple(name for name in natural_order(layers) if name not in parts),
         notes=(
             f"only the recurrent layers of {text} are run: {', '.join(parts)}",
             *(note for part in parts.values() for note in part.identity.notes),
         ),
     )
-    return _host(parts, identity)
+    return _host(parts, identity, module)
 
 
 def _open_layer(

@@ -31,12 +31,16 @@ if TYPE_CHECKING:
 
 
 class RnnSubject(AbstractSubject):
-    """A recurrent network that answers batches; `network` holds torch's own modules."""
+    """A recurrent network that answers batches; `network` holds torch's own modules.
+
+    `rows` are the embeddings that its input comes from.
+    """
 
     def __init__(self, network: RecurrentNetwork, identity: Identity) -> None:
         weight = network.stack.weight_ih_l0
         assert isinstance(weight, Tensor)
         self.network = network
+        self.rows = None if network.table is None else network.table.weight
         self.identity = identity
         self.input_size = network.input_size
         self.pooled = network.pool != "none"
@@ -58,9 +62,9 @@ class RnnSubject(AbstractSubject):
 
     def natural_inputs(self, count: int, generator: torch.Generator) -> Tensor | None:
         """Distinct rows of the embedding table; a padding row of zeros is no input."""
-        if self.network.table is None:
+        if self.rows is None:
             return None
-        rows = self.network.table.weight.detach()
+        rows = self.rows.detach().to(self.device, self.dtype)
         filled = rows[rows.abs().amax(dim=1) > 0]
         order = torch.randperm(len(filled), generator=generator, device=generator.device)
         return filled[order[:count].to(filled.device)]

@@ -606,6 +606,7 @@ def open_scans(opening: Opening) -> Host:
         coverage=min(1.0, count(run) / total),
         recurrences=recurrences(scans),
         assumed=dict(hyper.assumed),
+        unreached=tuple(scan.name for scan in scans if scan.name not in chosen),
         notes=(
             *opening.notes,
             *hyper.notes,

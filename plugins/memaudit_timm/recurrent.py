@@ -116,12 +116,14 @@ def make_host(model: nn.Module, whole: Identity, requested: str | None) -> Host:
         recurrences=tuple(r for name, x in layers.items() for r in recurrences(name, x)),
         assumed=assumed,
         notes=(*whole.notes, *notes),
+        unreached=tuple(left),
     )
     # How they are joined is known, but it is no sequence; the whole model has layers left out, too.
     return Host(
         parts,
         identity,
         modules={"": model},
+        model=model,
         reason="the model scans rows and columns of an image, which is no single sequence",
     )
 

@@ -19,7 +19,8 @@ def test_a_largest_ratio_far_above_the_median_is_reported():
         finding.message == "the largest gradient over weight of exp is 20.1, beside a median of 0.2"
     )
     assert finding.advice == (
-        "train it with softplus, or keep gradient descent on layers.0.log_A_real below 0.12"
+        "train it with softplus (`memaudit.retrofit(module, reparam='softplus')`), or keep "
+        "gradient descent on layers.0.log_A_real below 0.12"
     )
     assert finding.where == "layers.0"
 
@@ -34,7 +35,10 @@ def test_a_ratio_far_above_that_of_the_recommended_form_is_reported_with_its_pla
 def test_a_layer_that_has_the_recommended_form_gets_the_safe_rate_alone():
     spread = (form("exp", 20.1, median=0.2),)
     (finding,) = found(reparams=spread, recommended="exp")
-    assert finding.advice == "keep gradient descent on layers.0.log_A_real below 0.12"
+    assert finding.advice == (
+        "keep gradient descent on layers.0.log_A_real below 0.12"
+        "; --probe gradient --verbose compares the forms"
+    )
 
 
 def test_a_smaller_rate_that_other_weights_of_the_layer_need_is_given_too():
@@ -43,6 +47,7 @@ def test_a_smaller_rate_that_other_weights_of_the_layer_need_is_given_too():
     assert finding.advice == (
         "keep gradient descent on layers.0.log_A_real below 0.12, "
         "and on all its recurrent weights below 0.0025"
+        "; --probe gradient --verbose compares the forms"
     )
 
 

@@ -64,10 +64,86 @@ def test_the_verdict_is_on_a_screen_of_24_lines():
     text = show(replace(document(), findings=many), console, screen=24)
     lines = text.splitlines()
     assert len(lines) <= 22
-    assert any(line.startswith("Remembers 139 steps") for line in lines)
+    assert lines[-3:] == [
+        "--verbose shows the rest; memaudit explain CODE",
+        "-> MA300: advice",
+        "Remembers 139 steps (query heaviside, the shortest; under impulse more).",
+    ]
     assert any(line.startswith("... and ") for line in lines)
     assert not any("┤" in line for line in lines), "a picture has no room"
-    assert lines[-1] == "--verbose shows the rest; memaudit explain CODE"
+
+
+def host_document() -> Document:
+    """A host of thirty parts with a long verdict and a warning."""
+    parts = Table(
+        (Column("part", key=True), Column("driven horizon")),
+        tuple((f"layers.{k}", 10 * k) for k in range(30)),
+    )
+    verdict = (
+        "In use `layers.29` remembers longest: more than 290 steps (unit noise, not what "
+        "`layers.29` gets: --data FILE of shape (T, 128); 256 sequences); --horizon 1024 looks "
+        "further."
+    )
+    memory = Section("Memory", headline=verdict, tables=(parts,), figures=(curves(),))
+    advice = "compare with yours: --query driven --data FILE, or look further: --horizon 1024"
+    warning = Finding("MA107", "queries-disagree", "warning", "the queries disagree", advice)
+    note = Finding("MA003", "assumed-settings", "note", "1 setting was assumed", "--set KEY=VALUE")
+    left = Section("Not reached", line="encoder.0 (--set layers=all runs them)")
+    return Document(
+        "host.pt",
+        facts=(("model", "host of 30 GRUs"), ("parameters", "1,000, 100 % of them run")),
+        sections=(memory, left),
+        findings=(warning, note),
+        footer=("horizon 512",),
+    )
+
+
+LOW = """\
+memaudit host.pt
+host of 30 GRUs
+part      driven horizon
+────────────────────────
+layers.0               0
+layers.1              10
+layers.2              20
+layers.3              30
+layers.4              40
+layers.5              50
+... and 24 more: --verbose
+not reached  encoder.0 (--set layers=all runs them)
+MA107 warning queries-disagree: the queries disagree
+MA003 note assumed-settings: 1 setting was assumed
+horizon 512
+--verbose shows the rest; memaudit explain CODE
+-> MA107: compare with yours: --query driven --data FILE, or look further:
+--horizon 1024
+In use `layers.29` remembers longest: more than 290 steps (unit noise, not what
+`layers.29` gets: --data FILE of shape (T, 128); 256 sequences); --horizon 1024
+looks further.
+"""
+
+
+def test_a_host_on_24_lines_word_for_word():
+    console = Console(width=80, file=StringIO())
+    assert show(host_document(), console, screen=24) == LOW
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_a_command_is_neither_cut_nor_parted(width):
+    text = summary(host_document(), width=width, lines=22)
+    assert text.count("--horizon 1024") >= 2  # in the advice and in the verdict
+    assert "--horizon\n" not in text
+    assert text.rstrip().endswith("looks further.")
+
+
+def test_the_picture_shrinks_before_findings_do():
+    notes = tuple(
+        Finding(f"MA{k}", "a-finding", "note", "words", "advice") for k in range(306, 314)
+    )
+    shown = replace(document(), findings=notes)
+    high, low = (summary(shown, lines=lines) for lines in (45, 40))
+    assert high.count("┤") > low.count("┤") >= 4
+    assert all(note.code in text for note in notes for text in (high, low))
 
 
 def test_the_whole_report_ends_with_the_verdict():
@@ -82,7 +158,7 @@ def test_without_a_screen_nothing_is_cut():
         document(), findings=(Finding("MA1", "long", "note", "word " * 60 + "end", "advice"),)
     )
     assert "end" in summary(long, wrap=True)
-    assert "end" not in summary(long, lines=22)
+    assert "end" not in summary(long, lines=20)
 
 
 def test_columns_that_are_not_brief_go_first():
@@ -142,7 +218,7 @@ def test_a_table_of_many_rows_is_cut_in_the_summary_only():
     rows = tuple((f"l{k}", k) for k in range(30))
     table = Table((Column("layer", key=True), Column("size")), rows)
     shown = Document("x", sections=(Section("Layers", headline="Thirty.", tables=(table,)),))
-    assert "... and 20 more rows" in summary(shown)
+    assert "... and 20 more: --verbose" in summary(shown)
     assert "l29" in plain_text(whole(shown))
 
 
