@@ -15,6 +15,8 @@ from memaudit.records import Complexes, Record, Unbounded
 MOST_STORED = 512
 #: How `at` begins where a whole recurrence was run until it came to rest without input.
 AT_REST = "rest: zero input"
+#: The form of a weight of which nobody says how it makes its modes.
+UNKNOWN = "unknown"
 #: What `at` holds where it never came to rest.
 NOT_SETTLED = "not settled"
 
