@@ -15,7 +15,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import memaudit
-from memaudit.retrofitting.monitoring import margin, recurrent_weights
+from memaudit.interfaces import DenseDecay, DiagonalDecay
+from memaudit.retrofitting.monitoring import recurrent_weights
 from memaudit.training import parameter_groups
 
 DEMOS = Path(memaudit.__file__).parent / "demos"
@@ -168,8 +169,18 @@ def one_run(task: Task, form: str, *, rate: float, seed: int, steps: int) -> Run
     if form != STORED:
         memaudit.retrofit(model, form)
     train(task, model, rate=rate, seed=seed, steps=steps)
-    worst = min((margin(weight) for weight in recurrent_weights(model)), key=_worst_first)
+    worst = min((distance(weight) for weight in recurrent_weights(model)), key=_worst_first)
     return Run(form, rate, start, held_out(task, model), worst)
+
+
+def distance(decay: DiagonalDecay | DenseDecay) -> float:
+    """How far the slowest mode that a weight makes is from the boundary, or not a number."""
+    stored = getattr(decay.owner, decay.name).detach().double()
+    if not bool(torch.isfinite(stored).all()):
+        return math.nan
+    if isinstance(decay, DiagonalDecay):
+        return float(-decay.law.forward(stored).amax())
+    return float(1.0 - torch.linalg.eigvals(decay.matrix(decay.owner, stored)).abs().amax())
 
 
 def compare_forms(

@@ -15,6 +15,8 @@ from memaudit.records import Complexes, Record, Unbounded
 MOST_STORED = 512
 #: How `at` begins where a whole recurrence was run until it came to rest without input.
 AT_REST = "rest: zero input"
+#: The form of a weight of which nobody says how it makes its modes.
+UNKNOWN = "unknown"
 #: What `at` holds where it never came to rest.
 NOT_SETTLED = "not settled"
 
@@ -114,9 +116,7 @@ class LayerSpectrum(Record):
     @property
     def place(self) -> str:
         """The layer, behind the part of a host that it stands in; a part of one layer once."""
-        if not self.where or self.layer == self.where or self.layer.startswith(f"{self.where}."):
-            return self.layer
-        return f"{self.where}.{self.layer}"
+        return place_of(self.layer, self.where)
 
     def slowest(self, *, input_ended: bool) -> tuple[float, float, str]:
         """Time scale, margin and operating point of the slowest mode.
@@ -133,6 +133,12 @@ class LayerSpectrum(Record):
 
 #: How adapters make them.
 point, spectrum = SpectrumPoint.of, LayerSpectrum.of
+
+
+def place_of(layer: str, where: str) -> str:
+    """The name of a layer behind that of the part of a host; a part of one layer once."""
+    inside = not where or f"{layer}.".startswith(f"{where}.")
+    return layer if inside else f"{where}.{layer}"
 
 
 def margin(eigenvalues: np.ndarray) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -294,13 +294,15 @@ class Outcome:
     """One reparameterization: its record, and what the choice among them needs beside it.
 
     `smallest` is the smallest |w| that it would have, `zeros` the raw weights that would be zero.
-    `has_gradient` is False when weights may lose their gradient for good.
+    `has_gradient` is False when weights may lose their gradient for good. `constants` are those
+    that were chosen for the modes, empty where the form has none or those of the layer.
     """
 
     record: ReparamGradient
     smallest: float
     zeros: int
     has_gradient: bool
+    constants: str = ""
 
     @property
     def name(self) -> str:
@@ -326,7 +328,11 @@ def outcomes(weight: DecayWeight, gradient: Tensor) -> tuple[Outcome, ...]:
     """
     gradient, follows = gradient.to(weight.slope), weight.slope != 0.0
     upstream, lam = gradient[follows] / weight.slope[follows], weight.lam[follows]
-    found = [_outcome(_matching(weight, form), lam, upstream) for form in forms(weight.time)]
+    found = []
+    for form in forms(weight.time):
+        chosen = as_retrofitted(weight, form)
+        constants = "" if chosen in (form, weight.known) else constants_text(chosen)
+        found.append(replace(_outcome(chosen, lam, upstream), constants=constants))
     if weight.known is None:
         found.insert(0, _as_stored(weight, gradient, follows))
     return tuple(found)
@@ -338,10 +344,18 @@ def recommended(found: tuple[Outcome, ...]) -> Outcome | None:
     return min(eligible, key=lambda one: one.record.largest, default=None)
 
 
-def _matching(weight: DecayWeight, form: AbstractReparam) -> AbstractReparam:
-    """The layer's own form has its own options."""
+def as_retrofitted(weight: DecayWeight, form: AbstractReparam) -> AbstractReparam:
+    """The layer's own form as it is stored, any other with the constants of a retrofit."""
     known = weight.known
-    return known if known is not None and known.name == form.name else form
+    if known is not None and known.name == form.name:
+        return known
+    return form.fitted(weight.lam[_decays(weight.lam, weight.time)])
+
+
+def constants_text(form: AbstractReparam) -> str:
+    """The constants of a form, as in `a = 0.125, b = 0.0625`."""
+    named = ((f.name, getattr(form, f.name)) for f in fields(form) if f.name != "time")
+    return ", ".join(f"{clean(name)} = {clean(value)}" for name, value in named)
 
 
 def _outcome(form: AbstractReparam, lam: Tensor, upstream: Tensor) -> Outcome:
@@ -489,7 +503,7 @@ def reasoning(
         sentences += [
             _chosen(chosen, current, modes),
             *_passed_over(chosen, found),
-            *_best(weight, found),
+            *_constants(found),
         ]
     safe = chosen or current
     if safe is not None:
@@ -529,18 +543,10 @@ def _passed_over(chosen: Outcome, found: tuple[Outcome, ...]) -> list[str]:
     return less + ([f"Less, but a raw weight of zero: {zero}."] if zero else [])
 
 
-def _best(weight: DecayWeight, found: tuple[Outcome, ...]) -> list[str]:
-    """With which b the balanced form would reach what it misses."""
-    best = next((one for one in found if one.name == "best"), None)
-    if best is None or not _misses(best):
-        return []
-    away = -weight.lam if weight.time == "continuous" else 1.0 - weight.lam
-    stable = away[away > 0.0]
-    if not len(stable) or len(stable) < len(away):
-        return []
-    least = 1.0 / float(stable.amax())
-    missed = f"{best.record.unreachable} of {len(away)} modes"
-    return [f"best misses {missed}; with b below {least:.3g} it would not."]
+def _constants(found: tuple[Outcome, ...]) -> list[str]:
+    """With which constants the forms were tried that have some."""
+    told = [f"{clean(one.name)} ({one.constants})" for one in found if one.constants]
+    return [f"With the constants that a retrofit chooses: {', '.join(told)}."] if told else []
 
 
 def _adamw(weight: DecayWeight, current: Outcome | None, chosen: Outcome | None) -> list[str]:

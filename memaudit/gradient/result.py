@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from memaudit.errors import clean
+from memaudit.modes import place_of
 from memaudit.records import Record, Unbounded
 from memaudit.report import Finding, Metric, Result
 from memaudit.rules import Rule, retrofit_command, rule
@@ -80,9 +81,7 @@ class Gradient(Record):
     @property
     def place(self) -> str:
         """The layer, behind the part of a host that it stands in; a part of one layer once."""
-        if not self.where or self.layer == self.where or self.layer.startswith(f"{self.where}."):
-            return self.layer
-        return f"{self.where}.{self.layer}"
+        return place_of(self.layer, self.where)
 
     def form(self, name: str) -> ReparamGradient | None:
         """The reparameterization of that name, None where it is unknown."""

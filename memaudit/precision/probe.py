@@ -58,13 +58,14 @@ class Precision(AbstractProbe):
         trial = PrecisionTrial(subject, chosen, setting, self.norm, tools)
         formats = tuple(dict.fromkeys(_listed(self.formats))) or tuple(FORMATS)
         stability = tools.results.get("stability")
-        balls = [] if stability is None else [curve.ball for curve in stability.curves]
+        curves = () if stability is None else stability.curves
         return Record(
             roundings=trial.roundings(formats) if chosen.tensors else (),
             weights=tuple(chosen.tensors),
             norm=self.norm,
             note=chosen.note,
-            balls=tuple(dict.fromkeys(balls)) or BALLS[:1],
+            balls=tuple(dict.fromkeys(curve.ball for curve in curves)) or BALLS[:1],
+            tolerance={c.ball: c.tolerance_radius.value for c in curves if c.group == self.weights},
         )
 
 

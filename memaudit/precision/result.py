@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
@@ -204,7 +204,8 @@ class Rounding(Record):
 class Precision(Result):
     """What every common number format does; `weights` are those that were rounded.
 
-    `balls` are those in which the stability probe measured E(beta), where it ran before.
+    `balls` are those in which the stability probe measured E(beta), where it ran before, and
+    `tolerance` is the tolerance radius that it found for the same weights in each.
     """
 
     declared: ClassVar[tuple[Metric, ...]] = (ERROR, REACHED)
@@ -217,6 +218,7 @@ class Precision(Result):
     where: str = ""
     others: tuple[Precision, ...] = ()
     balls: tuple[str, ...] = ("spectral",)
+    tolerance: dict[str, Unbounded] = field(default_factory=dict)
 
     @classmethod
     def joined(cls, parts: Mapping[str, Self]) -> Self:
@@ -280,7 +282,9 @@ class Precision(Result):
         )
 
     def _notes(self) -> Iterator[str]:
-        noted = [(part.where, part.note) for part in self.parts if part.note]
+        noted = [(part.where, part.worst_and_actual()) for part in self.parts]
+        noted = [(where, note) for where, note in noted if note]
+        noted += [(part.where, part.note) for part in self.parts if part.note]
         noted += [
             (f"{part.where} {rounding.format}".strip(), rounding.note)
             for part in self.parts
@@ -291,6 +295,22 @@ class Precision(Result):
             yield f"{clean(where)}: {clean(note)}" if where else clean(note)
         if len(noted) > NAMED:
             yield f"... and {len(noted) - NAMED} more notes"
+
+    def worst_and_actual(self) -> str:
+        """Which formats are safe though they move the weights beyond the tolerance radius."""
+        safe = [r for r in self.roundings if r.verdict in ("safe", "no worse")]
+        for ball, radius in self.tolerance.items():
+            far = [r for r in safe if r.betas.get(ball, 0.0) > radius]
+            if far:
+                names = ", ".join(clean(r.format) for r in far)
+                size = max(r.betas[ball] for r in far)
+                error = max(r.relative or 0.0 for r in far)
+                return (
+                    f"{names}: a move of up to {size:.3g} ({clean(ball)}), beyond the tolerance "
+                    f"radius of {radius:.3g}. That radius is the worst case of all moves of a "
+                    f"size; this rounding changes the answers by {100 * error:.2g} % at most"
+                )
+        return ""
 
     def _table(self) -> Table:
         """One row per format; of a host the part that it does most to."""
@@ -387,8 +407,10 @@ def format_unsafe(report: Report) -> Iterable[Finding]:
                 alike.setdefault(failure.words, []).append(name)
             formats = "; ".join(f"{', '.join(names)}: {words}" for words, names in alike.items())
             grave = any(failure.severity == "error" for _, failure in broken)
+            beyond = part.worst_and_actual()
+            others = f". Safe all the same are {beyond}" if beyond else ""
             yield format_unsafe.finding(
-                f"formats that are not safe for the recurrent weights: {formats}",
+                f"formats that are not safe for the recurrent weights: {formats}{others}",
                 f"keep {weights} in float32 when the model is cast or quantized; --probe precision "
                 "--verbose shows what every format breaks",
                 where=": ".join(filter(None, (part.where, layer))),

@@ -14,17 +14,20 @@ import numpy as np
 import torch
 from torch import nn
 
-from memaudit.audit import scan
+from memaudit.audit import load, scan
 from memaudit.errors import ArgumentError, MemauditError, SourceError, clean, nearest
 from memaudit.interfaces import DiagonalDecay, NoDecay, Status
+from memaudit.modes import margin as smallest_margin
+from memaudit.modes import place_of
 from memaudit.retrofitting.finding import find_decays
 from memaudit.retrofitting.model import nothing_recurrent
 from memaudit.retrofitting.weights import BEHIND, numbers_of, weight_of
+from memaudit.subjects.jacobian import resting_modes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from memaudit.interfaces import DenseDecay
+    from memaudit.interfaces import AbstractSubject, DenseDecay
 
     Decay = DiagonalDecay | DenseDecay
 
@@ -111,19 +114,36 @@ def raws(decay: Decay) -> list[nn.Parameter]:
     return list(decay.owner.get_submodule(f"{BEHIND}.{decay.name}").parameters())
 
 
-def margin(decay: Decay) -> float:
-    """The distance of the slowest mode to the boundary, negative behind it; or not a number."""
-    with torch.no_grad():
-        stored = getattr(decay.owner, decay.name).detach()
-        wide = stored.to(torch.complex128 if stored.is_complex() else torch.float64)
-        if not bool(torch.isfinite(wide).all()):
-            return float("nan")
-        if isinstance(decay, DiagonalDecay):
-            lam = decay.law.forward(numbers_of(wide, decay.part))
-            away = -lam if decay.law.time == "continuous" else 1.0 - lam.abs()
-        else:
-            away = 1.0 - torch.linalg.eigvals(decay.matrix(decay.owner, wide).double()).abs()
-        return float(away.amin())
+class Margins:
+    """The margins of a model as the spectrum of a report has them, by the names of its layers.
+
+    `source_of` makes of the model what memaudit can open, where that is not the model itself. A
+    subject that reads the model's own weights is opened once, one that copies them every time.
+    """
+
+    def __init__(
+        self, model: nn.Module, source_of: Callable[[nn.Module], Any] | None = None
+    ) -> None:
+        self._model = model
+        self._source_of = source_of
+        self._subject: AbstractSubject | None = None
+
+    def read(self) -> dict[str, float]:
+        """Layer → the smallest 1 - |eigenvalue| of one step at rest, negative beyond the edge."""
+        with _undisturbed(self._model):
+            subject = self._subject or self._opened()
+            return {
+                place_of(layer, part): smallest_margin(modes)
+                for part, inside in (dict(subject.parts()) or {"": subject}).items()
+                for layer, modes in resting_modes(inside, moving=True).items()
+            }
+
+    def _opened(self) -> AbstractSubject:
+        source = self._model if self._source_of is None else self._source_of(self._model)
+        subject = load(source)
+        if any(module is self._model for module in subject.live_modules().values()):
+            self._subject = subject
+        return subject
 
 
 def gradient_over_weight(decay: Decay) -> float | None:
@@ -159,8 +179,8 @@ class Reading:
     """The numbers of one step.
 
     `ratios` are the largest |gradient| / |w| of the raw recurrent weights by layer, `margins` the
-    distances of the slowest modes to the boundary: 1 - |lambda| in discrete time, the rate itself
-    in continuous time, before any step size. `horizon` is the memory horizon in steps, infinite
+    distances of the slowest modes to the boundary, min(1 - |lambda|) of one step at rest; layers
+    have the names that they have in a report. `horizon` is the memory horizon in steps, infinite
     when it lies beyond the `window` that was measured, None when it was not.
     `finite` is False when a raw weight or its gradient is no number any more.
     """
@@ -400,6 +420,7 @@ class Monitor:
             raise nothing_recurrent(model)
         self._drift = Drift()
         self._no_horizon = options.horizon_every is None
+        self._margins: Margins | None = Margins(model, options.source_of)
         self._ratios: dict[str, float] = {}
         self._finite = True
 
@@ -415,13 +436,15 @@ class Monitor:
 
     def after_step(self, step: int, *, first: bool = False) -> tuple[Reading, str]:
         """What is to be logged, and the reason to stop or nothing; warns of drift once each."""
+        finite = self._finite and all(is_finite(w) for w in self._weights)
+        margins = self._read_margins() if finite else {}
         reading = Reading(
             step=step,
-            ratios=self._ratios,
-            margins=_by_layer([(w.layer, margin(w)) for w in self._weights], min),
+            ratios={_reported(layer, margins): ratio for layer, ratio in self._ratios.items()},
+            margins=margins,
             horizon=self._horizon() if first or self._horizon_due(step) else None,
             window=self._options.window,
-            finite=self._finite and all(is_finite(w) for w in self._weights),
+            finite=finite,
         )
         alarms = self._drift.alarms(reading)
         for alarm in alarms:
@@ -444,6 +467,18 @@ class Monitor:
         every = self._options.horizon_every
         return every is not None and step % every == 0
 
+    def _read_margins(self) -> dict[str, float]:
+        if self._margins is None:
+            return {}
+        try:
+            return self._margins.read()
+        except MemauditError as error:
+            self._margins = None
+            warnings.warn(
+                f"memaudit: no margin is measured: {clean(error.fact)}", UserWarning, stacklevel=2
+            )
+            return {}
+
     def _horizon(self) -> float | None:
         if self._no_horizon:
             return None
@@ -458,6 +493,11 @@ class Monitor:
                 stacklevel=2,
             )
             return None
+
+
+def _reported(layer: str, places: Iterable[str]) -> str:
+    """The name in a report of a layer that is known by its path in the module."""
+    return next((place for place in places if f".{layer}".endswith(f".{place}")), layer)
 
 
 def _by_layer(

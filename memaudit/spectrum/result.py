@@ -370,10 +370,10 @@ def spectrum_disagrees(report: Report) -> Iterable[Finding]:
         slow = items[0]
         measured = "; ".join(f"{i.query}: {_curve(report, i).decay.verdict}" for i in items)
         rates = [_curve(report, i).decay.rate for i in items]
-        known = [rate for rate in rates if rate is not None and rate > 0]
+        factors = [i.rate / rate for i, rate in zip(items, rates, strict=True) if rate and rate > 0]
         fact = "the spectrum says decay, the measurement does not"
-        if len(known) == len(items):  # it does decay, but more slowly
-            factor = slow.rate / min(known)
+        if len(factors) == len(items):  # it does decay, but more slowly
+            factor = max(factors)
             fact = f"the memory falls {factor:.2g} times as slowly as the spectrum says"
         yield spectrum_disagrees.finding(
             f"{fact} ({measured}; slowest mode: rate {slow.rate:.4g}, {slow.layer} at {slow.at})",

@@ -17,8 +17,8 @@ from memaudit.devices import resolve_dtype
 from memaudit.errors import ArgumentError, SourceError, clean
 from memaudit.interfaces import AbstractDynamics, AbstractPerturbable, AbstractSubject, StateBlock
 from memaudit.loading.filling import digest_tensors
+from memaudit.modes import UNKNOWN, spectrum
 from memaudit.modes import LayerSpectrum as Spectrum
-from memaudit.modes import spectrum
 from memaudit.numerics.signals import seeded
 from memaudit.report import Identity
 from memaudit.subjects.copies import Copies, mode_sources, roles_of
@@ -146,7 +146,7 @@ def wrap(
     A module that is a recurrence may say so by two methods, and is then looked at by the spectrum
     probe too: `initial_state()` gives the state (n,) before the first input, and `step(state, u)`
     the states (B,n) after the inputs u (B,D), row by row and differentiable. An attribute
-    `parameterization` names how its recurrent weight is stored, "direct" without it.
+    `parameterization` names how its recurrent weight is stored, "unknown" without it.
 
     What a module's structure does not show, it may say itself, as may its parts. An attribute
     `memaudit_roles` maps names of its parameters to what they do, such as {"a": "recurrent"}: one
@@ -199,7 +199,7 @@ def _parameterization(part: nn.Module) -> str:
     """The form of a retrofitted weight of the part, else what the part says itself."""
     forms = (getattr(inner, "form_name", None) for inner in part.modules())
     found = next((text for text in forms if isinstance(text, str)), None)
-    return found or str(getattr(part, "parameterization", "direct"))
+    return found or str(getattr(part, "parameterization", UNKNOWN))
 
 
 def _unusable(fact: str, *, hint: str = "") -> SourceError:
@@ -268,8 +268,8 @@ class SteppedModule(AbstractDynamics):
         self._module = module
         with torch.no_grad(), _evaluation(module):
             self._first = module.initial_state().detach().to(device, dtype)
-        kind, form = type(module).__name__, getattr(module, "parameterization", "direct")
-        form = form if isinstance(form, str) else "direct"
+        kind, form = type(module).__name__, getattr(module, "parameterization", UNKNOWN)
+        form = form if isinstance(form, str) else UNKNOWN
         block = StateBlock(0, len(self._first), clean(kind), clean(form))
         self.blocks: Mapping[str, StateBlock] = {clean(kind): block}
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from memaudit.modes import UNKNOWN
 from memaudit.numerics.reparameterization import derivative
 from memaudit.numerics.signals import seeded
 from memaudit.reparams import Best, forms
@@ -201,6 +202,7 @@ def _recognised(candidate: _Candidate, named: str) -> Iterator[DecayWeight]:
 
     Where modes share a weight each has a step size of its own: then a rate is known or nothing.
     """
+    named = "" if named == UNKNOWN else named
     name, constants = _read(named)
     known = [*forms("discrete"), *forms("continuous"), Best(b=CODED_BEST)]
     # What the layer's adapter calls it comes first: unclipped weights follow direct and clip.

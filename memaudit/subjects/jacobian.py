@@ -34,16 +34,17 @@ SEGMENTS = 8
 # Eigenvalues
 
 
-def resting_modes(subject: AbstractSubject) -> dict[str, np.ndarray]:
+def resting_modes(subject: AbstractSubject, *, moving: bool = False) -> dict[str, np.ndarray]:
     """Layer → eigenvalues of one step, without further operating points.
 
     A nonlinear cell has those of its Jacobian where it settles without input. What does not
-    settle, or is not finite, is left out.
+    settle is left out, unless `moving` asks for the last state that was reached, as in the table
+    of the spectrum; what is not finite always is.
     """
     found = {item.layer: item.eigenvalues for item in subject.spectra()}
     for dynamics in subject.dynamics().values():
         if not found.keys() >= dynamics.blocks.keys():
-            found |= _settled_modes(dynamics)
+            found |= _settled_modes(dynamics, moving=moving)
     return {layer: modes for layer, modes in found.items() if len(modes) and _finite(modes)}
 
 
@@ -51,10 +52,10 @@ def _finite(modes: np.ndarray) -> bool:
     return bool((abs(modes) < float("inf")).all())
 
 
-def _settled_modes(dynamics: AbstractDynamics) -> dict[str, np.ndarray]:
+def _settled_modes(dynamics: AbstractDynamics, *, moving: bool) -> dict[str, np.ndarray]:
     zero = torch.zeros(1, dynamics.width, dtype=torch.float64)
     (rest,) = settle(dynamics, zero)
-    if not rest.at_rest:
+    if not (rest.at_rest or moving):
         return {}
     u = zero[0].to(rest.state)
     found = {

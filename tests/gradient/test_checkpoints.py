@@ -9,7 +9,7 @@ import torch
 
 import memaudit
 from memaudit.gradient.forms import DENSE as UNTOLD
-from memaudit.gradient.forms import GATED, synthetic_task
+from memaudit.gradient.forms import GATED, as_retrofitted, synthetic_task
 from memaudit.gradient.probe import Gradient
 from memaudit.interfaces import Setting
 from memaudit.reparams import forms
@@ -68,6 +68,7 @@ def test_the_recommended_form_has_the_predicted_gradient(shared, name):
     assert weight is not None
     assert weight.known is not None
     form = next(f for f in forms(weight.time) if f.name == record.recommended)
+    form = as_retrofitted(weight, form)
     task = synthetic_task(subject, Setting(horizon=64), steps=100)
     new = form.inverse(weight.lam).clone().requires_grad_()
     raw = copies.weights[weight.name]

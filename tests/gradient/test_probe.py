@@ -50,11 +50,13 @@ def ratios(form) -> Tensor:
 
 @pytest.mark.parametrize("form", NAMED)
 def test_the_ratios_are_those_of_autograd_through_every_form(form):
-    """A layer that has the form measures what every other layer was told about that form."""
-    exact = ratios(form)
+    """A layer that has the form measures what every other layer is told, with fitted constants."""
     others = [Direct(form.time), Exp(form.time), Softplus(form.time)]
-    for record in (measured(form), *map(measured, others)):
-        told = next(one for one in record.reparams if one.name == form.name)
+    fitted = form.fitted(AT[form.time])
+    pairs = [(form, form), *((other, fitted) for other in others if other.name != form.name)]
+    for layer, tried in pairs:
+        exact = ratios(tried)
+        told = next(one for one in measured(layer).reparams if one.name == form.name)
         assert told.largest == pytest.approx(float(exact.max()), rel=1e-8)
         assert told.median == pytest.approx(float(exact.median()), rel=1e-8)
         assert told.unreachable == 0
@@ -105,7 +107,8 @@ def test_the_bound_is_the_largest_gradient_scale():
     assert bounds["exp"] == pytest.approx(1 / 0.012)
     assert bounds["direct"] == pytest.approx(1 / 0.012**2)
     assert bounds["heavytail"] == pytest.approx(1.0)
-    assert bounds["best"] == pytest.approx(2 * math.sqrt(1 / 0.012 - 0.5))
+    best = Best().fitted(RATES)
+    assert bounds["best"] == pytest.approx(2 * math.sqrt(best.a * (1 / 0.012 - best.b)))
 
 
 def test_the_safe_rate_of_direct_weights_is_the_first_that_reaches_the_boundary():
@@ -136,13 +139,21 @@ def test_the_recommended_form_is_stable_complete_and_has_the_smallest_ratio():
     assert "AdamW" in record.reasoning
 
 
-def test_modes_out_of_reach_are_counted_and_the_b_that_reaches_them_is_named():
-    copies = DiagonalCopies(Exp(), torch.tensor([-16.0, -4.0, -0.5]).double(), dt=0.01)
+def test_best_is_judged_with_the_constants_that_a_retrofit_chooses():
+    lam = torch.tensor([-16.0, -4.0, -0.5]).double()
+    (record,) = (
+        Gradient().measure(DiagonalSubject(DiagonalCopies(Exp(), lam, dt=0.01)), SETTING).layers
+    )
+    told = {one.name: one for one in record.reparams}
+    assert Best().fitted(lam) == Best(a=0.0625, b=0.03125)
+    assert (told["best"].unreachable, told["best"].barred) == (0, "")
+    assert "constants that a retrofit chooses: best (a = 0.0625, b = 0.03125)" in record.reasoning
+
+
+def test_a_stored_best_keeps_its_own_constants():
+    copies = DiagonalCopies(Best(a=0.5, b=0.25), torch.tensor([-2.0, -0.5]).double())
     (record,) = Gradient().measure(DiagonalSubject(copies), SETTING).layers
-    best = next(one for one in record.reparams if one.name == "best")
-    assert best.unreachable == 2
-    assert record.recommended != "best"
-    assert "best misses 2 of 3 modes; with b below 0.0625 it would not" in record.reasoning
+    assert "constants that a retrofit chooses" not in record.reasoning
 
 
 def test_a_form_with_a_weight_of_zero_is_not_recommended():

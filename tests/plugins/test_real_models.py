@@ -15,11 +15,12 @@ from torch import nn
 import memaudit
 from memaudit.cli import main
 from memaudit.report import Report
+from tests.plugins.second_way import AGREE, CASES, EPSILONS, compared
 from tests.plugins.ssm_models import draw, stepped
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 
-Fetch = Callable[[str, str], Path]
+Fetch = Callable[..., Path]
 SILERO = ("silero-vad==6.2.3", "silero_vad_16k.safetensors")
 RESEMBLYZER = ("resemblyzer==0.1.4", "pretrained.pt")
 GREEK = ("gr-nlp-toolkit==0.1.5", "LSTM_LM_50000_char_120_32_512.pt")
@@ -259,3 +260,24 @@ def test_the_albert_is_audited_and_says_which_of_its_tensors_are_not_run(
     notes = report.subject.notes
     assert "not run: albert.pooler.weight, albert.pooler.bias" in notes
     assert any(note.startswith("the tokenizer is not used: it knows") for note in notes)
+
+
+# -- A second way to memory in use.
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_input_replaced_in_a_plain_loop_is_remembered_as_long(fetch: Fetch, name: str) -> None:
+    packages = (SILERO, RESEMBLYZER, GREEK, GRAPHEMES, UZBEK, SATELLITE)
+    where = {inside: requirement for requirement, inside in packages}
+    where |= {"char_vocab.json": UZBEK[0], "test.wav": SILERO[0]}
+
+    def find(inside: str) -> Path:
+        return fetch(where[inside], inside, source=inside == "test.wav")
+
+    found = compared(name, find)
+    assert len(found) == len(EPSILONS)
+    for plain, own in found:
+        if plain is None or own is None:  # neither has a horizon in the window
+            assert plain is own
+        else:
+            assert own == pytest.approx(plain, rel=AGREE)

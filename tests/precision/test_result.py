@@ -167,6 +167,31 @@ def test_of_a_host_the_part_that_bears_a_format_worst_is_shown():
     assert section.text[-1] == "enc: a note"
 
 
+def test_a_safe_format_beyond_the_tolerance_radius_is_told_as_worst_case_and_actual():
+    far, near = rounding("fp8-e4m3", beta=0.25, relative=0.02), rounding("bf16", beta=0.1)
+    unsafe = rounding("int4", beta=0.5, relative=0.3)
+    made = {"tolerance": {"spectral": 0.138}}
+    said = (
+        "fp8-e4m3: a move of up to 0.25 (spectral), beyond the tolerance radius of 0.138. That "
+        "radius is the worst case of all moves of a size; this rounding changes the answers by "
+        "2 % at most"
+    )
+    (section,) = Precision((far, near, unsafe), ("lam",), "sobolev", **made).sections()
+    assert section.text[-1] == said
+    (item,) = found(far, near, unsafe, **made)
+    assert item.message.endswith(f"of their size. Safe all the same are {said}")
+    (section,) = Precision((near, unsafe), ("lam",), "sobolev", **made).sections()
+    assert "worst case" not in " ".join(section.text)
+
+
+def test_the_tolerance_radius_is_that_of_the_weights_that_are_rounded():
+    subject = memaudit.wrap(Diagonal(0.9), input_size=1)
+    options = {"level": "quick", "queries": ["impulse"], "precision.formats": "bf16"}
+    made = memaudit.scan(subject, horizon=32, probes=["stability", "precision"], **options)
+    (curve,) = [c for c in made.stability.curves if c.group == "recurrent"]
+    assert made["precision"].tolerance == {"spectral": curve.tolerance_radius.value}
+
+
 def test_formats_are_points_on_the_figure_of_e_of_beta():
     made = report(
         stability=stability(),

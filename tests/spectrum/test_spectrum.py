@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import memaudit
 from memaudit.errors import ArgumentError
@@ -165,3 +166,42 @@ def test_the_option_of_the_probe_is_reached_by_its_name() -> None:
     report = memaudit.scan(subject, horizon=64, level="quick", queries=["impulse"], **options)
     assert report.spectrum[0].layer == "Cell"
     assert report.spectrum[0].margin == pytest.approx(0.1)
+
+
+class Gate(nn.Module):
+    """h' = sigmoid(w) h + u, which says nothing about its form."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor([3.0, 1.0], dtype=torch.float64))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        states = [inputs.new_zeros(len(inputs), 2)]
+        for u in inputs.unbind(1):
+            states.append(torch.sigmoid(self.w) * states[-1] + u)
+        return torch.stack(states[1:], 1)
+
+
+class Stepping(Gate):
+    def initial_state(self) -> torch.Tensor:
+        return torch.zeros(2, dtype=torch.float64)
+
+    def step(self, state: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(self.w) * state + u
+
+
+class Telling(Gate):
+    def modes(self) -> torch.Tensor:
+        return torch.sigmoid(self.w)
+
+
+@pytest.mark.parametrize("kind", [Stepping, Telling])
+@pytest.mark.parametrize(("form", "codes"), [(None, []), ("direct", ["MA203"])])
+def test_only_a_module_that_says_so_is_called_directly_parameterized(kind, form, codes) -> None:
+    module = kind()
+    if form is not None:
+        module.parameterization = form
+    subject = memaudit.wrap(module, input_size=1)
+    made = memaudit.scan(subject, horizon=16, queries=["impulse"], probes=["spectrum"])
+    assert [item.parameterization for item in made.spectrum] == [form or "unknown"]
+    assert [f.code for f in made.findings if f.code == "MA203"] == codes

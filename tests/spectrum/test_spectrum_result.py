@@ -101,6 +101,20 @@ def test_only_slower_than_half_the_predicted_rate_is_a_contradiction(rate: float
     assert bool(found(spectrum_disagrees, made)) == told
 
 
+def test_the_factor_is_that_of_the_curve_that_is_slowest_beside_its_own_prediction():
+    # Zero input: log 2 beside 0.01. Held input: -log 0.99 beside 0.001.
+    rates = {"impulse": 0.01, "heaviside": 0.001}
+    curves = [
+        curve(query, decay=Decay("exponential", rate=rate, interval=(rate, rate), window=(1, 512)))
+        for query, rate in rates.items()
+    ]
+    slow = cell(0.5, points={"constant input +1": [0.99]})
+    (both,) = found(spectrum_disagrees, report(*curves, spectrum=(slow,)))
+    assert both.message.startswith("the memory falls 69 times as slowly as the spectrum says")
+    (held,) = found(spectrum_disagrees, report(curves[1], spectrum=(slow,)))
+    assert held.message.startswith("the memory falls 10 times as slowly as the spectrum says")
+
+
 def test_a_held_input_may_be_as_slow_as_the_slowest_operating_point():
     slow = cell(0.5, points={"constant input +1": [0.99]})
     held = report(curve("heaviside", decay=SLOW), spectrum=(slow,))

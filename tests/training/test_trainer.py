@@ -33,9 +33,30 @@ def test_numbers_are_logged_beside_the_loss(tmp_path):
     assert len(column(made, "memaudit/gradient_over_weight")) == 4
     horizons = column(made, "memaudit/horizon") + column(made, "memaudit/horizon_beyond")
     assert len(horizons) == 2
-    # Mamba starts with rates of one to four, and a small step leaves them there.
-    assert column(made, "memaudit/margin") == pytest.approx([1.0] * 5, rel=1e-4)
-    assert "memaudit/margin/backbone.layers.1.mixer" in made.state.log_history[0]
+
+
+@pytest.mark.parametrize("form", [None, "best"])
+def test_margins_have_the_values_and_the_names_of_the_report(tmp_path, form):
+    model = mamba() if form is None else retrofitted(mamba(), form)
+    scanned = memaudit.scan(model, horizon=16, queries=["impulse"], probes=["spectrum"])
+    told = {f"memaudit/margin/{item.layer}": item.margin for item in scanned.spectrum}
+    told["memaudit/margin"] = scanned.metrics()["memaudit/margin"]
+    assert len(told) == 3
+    logged = run(model, tmp_path, max_steps=1).state.log_history
+    first = {k: v for k, v in logged[0].items() if k.startswith("memaudit/margin")}
+    assert first == pytest.approx(told, rel=1e-9)
+    layers = [k.rpartition("/")[2] for k in logged[1] if "/gradient_over_weight/" in k]
+    assert layers == [item.layer for item in scanned.spectrum]
+
+
+def test_the_margin_of_a_cell_is_that_of_its_jacobian_at_rest():
+    from memaudit.retrofitting.monitoring import Margins
+
+    model = recurrent()
+    scanned = memaudit.scan(model, horizon=16, queries=["impulse"], probes=["spectrum"])
+    assert Margins(model).read() == pytest.approx({"rnn.l0": scanned.spectrum[0].margin}, rel=1e-9)
+    radius = torch.linalg.eigvals(model.weight_hh_l0.detach().double()).abs().max()
+    assert scanned.spectrum[0].margin != pytest.approx(float(1.0 - radius), rel=1e-6)
 
 
 def test_the_logged_ratio_is_that_of_the_gradient(tmp_path):
@@ -182,7 +203,7 @@ def test_the_best_checkpoint_comes_back_exactly(tmp_path):
 
 def test_a_margin_below_the_limit_stops_the_run(tmp_path):
     callback = MemauditCallback(horizon_every=None, stop_on=("margin<2",))
-    with pytest.warns(UserWarning, match="stopped at step 0: margin is 1, below 2"):
+    with pytest.warns(UserWarning, match="stopped at step 0: margin is 0.3527, below 2"):
         made = run(retrofitted(mamba()), tmp_path, callback=callback)
     assert callback.stopped.startswith("step 0")
     assert made.state.global_step <= 1
@@ -228,13 +249,4 @@ def test_a_model_without_recurrence_is_refused(tmp_path):
 
 def test_a_plain_model_is_watched_too(tmp_path):
     made = run(mamba(), tmp_path, learning_rate=1e-6)
-    assert column(made, "memaudit/margin") == pytest.approx([1.0] * 5, rel=1e-4)
-
-
-def test_a_matrix_has_the_margin_of_its_largest_eigenvalue():
-    from memaudit.retrofitting.monitoring import margin, recurrent_weights
-
-    model = retrofitted(recurrent(), "exp")
-    (weight,) = recurrent_weights(model)
-    radius = torch.linalg.eigvals(model.weight_hh_l0.detach().double()).abs().max()
-    assert margin(weight) == pytest.approx(float(1.0 - radius), rel=1e-9)
+    assert column(made, "memaudit/margin") == pytest.approx([0.352713] * 5, rel=1e-4)

@@ -36,7 +36,7 @@ class Run:
     """One training run as the monitor saw it, and what an audit of the end finds."""
 
     steps: list[int]
-    margins: list[float]
+    rates: list[float]
     lowest: list[float]
     alarm: int | None
     findings: tuple[str, ...]
@@ -51,7 +51,7 @@ def trained(target: Callable[[Tensor], Tensor] | str, seed: int) -> Run:
         model.c.fill_(0.5)
     options = MonitorOptions(every=EVERY, horizon_every=None, window=64, stop_on=())
     monitor = Monitor(model, options)
-    steps, margins, lowest, alarms = [], [], [], []
+    steps, rates, lowest, alarms = [], [], [], []
 
     def watch(update: int, loss: float, student: nn.Module) -> None:
         if update % EVERY:
@@ -61,7 +61,7 @@ def trained(target: Callable[[Tensor], Tensor] | str, seed: int) -> Run:
             warnings.simplefilter("always")
             reading, _ = monitor.after_step(update, first=update == 0)
         steps.append(update)
-        margins.append(float(reading.value("margin") or 0.0))
+        rates.append(-np.log1p(-(reading.value("margin") or 0.0)) / STEP)
         lowest.append(float(student.raw.detach().min()))
         if any("boundary" in str(w.message) for w in caught):
             alarms.append(update)
@@ -73,7 +73,7 @@ def trained(target: Callable[[Tensor], Tensor] | str, seed: int) -> Run:
     asked = {"horizon": 64, "queries": ["impulse"], "probes": ["spectrum"], "level": "quick"}
     found = memaudit.scan(subject, **asked).findings
     codes = tuple(sorted({f.code for f in found if f.code in ("MA201", "MA202")}))
-    return Run(steps, margins, lowest, min(alarms, default=None), codes)
+    return Run(steps, rates, lowest, min(alarms, default=None), codes)
 
 
 def run(effort: Effort) -> Outcome:
@@ -81,11 +81,11 @@ def run(effort: Effort) -> Outcome:
     found = {name: trained(target, effort.seed) for name, target in TAUGHT.items()}
     drifting, calm = found.values()
     reached = next(
-        (s for s, m in zip(drifting.steps, drifting.margins, strict=True) if m < 1e-3), None
+        (s for s, m in zip(drifting.steps, drifting.rates, strict=True) if m < 1e-3), None
     )
     early = drifting.alarm is not None and (reached is None or drifting.alarm < reached)
-    fell = drifting.margins[-1] < drifting.margins[0] / 100.0
-    numbers = [Number(f"{n}: smallest rate at the end", r.margins[-1]) for n, r in found.items()]
+    fell = drifting.rates[-1] < drifting.rates[0] / 100.0
+    numbers = [Number(f"{n}: smallest rate at the end", r.rates[-1]) for n, r in found.items()]
     numbers += [Number(f"{n}: lowest A_log at the end", r.lowest[-1]) for n, r in found.items()]
     numbers += [Number(f"{n}: update of the alarm", r.alarm) for n, r in found.items()]
     numbers += [
@@ -95,10 +95,10 @@ def run(effort: Effort) -> Outcome:
     return Outcome(
         holds=fell and early and calm.alarm is None and "MA201" in drifting.findings,
         reason=f"taught {next(iter(found))}, the smallest rate falls from "
-        f"{drifting.margins[0]:.2g} to {drifting.margins[-1]:.2g}; the alarm is raised at update "
+        f"{drifting.rates[0]:.2g} to {drifting.rates[-1]:.2g}; the alarm is raised at update "
         f"{drifting.alarm}, when a tenth is left, and the audit at the end finds "
         f"{', '.join(drifting.findings) or 'nothing'}; on 0.95^t the smallest rate is "
-        f"{calm.margins[-1]:.2g} at the end, "
+        f"{calm.rates[-1]:.2g} at the end, "
         f"and {'nothing is said' if calm.alarm is None else 'there is an alarm, too'}",
         numbers=tuple(numbers),
         settings={
@@ -116,7 +116,7 @@ def run(effort: Effort) -> Outcome:
 
 def _figure(found: dict[str, Run], alarm: int | None) -> Figure:
     figure, (at,) = panels("the monitor in two runs")
-    curves = {name: (r.steps, np.maximum(r.margins, 1e-12)) for name, r in found.items()}
+    curves = {name: (r.steps, np.maximum(r.rates, 1e-12)) for name, r in found.items()}
     lines(at, curves, x="update", y="smallest rate", logs="y")
     if alarm is not None:
         at.axvline(alarm, color="#888888", linestyle=":", label="alarm")

@@ -1,0 +1,1 @@
+"""What memaudit says of its demos, recorded."""
