@@ -234,7 +234,7 @@ def test_a_hub_that_cannot_be_asked_is_excused_by_the_cache(why: str, trouble: T
         hub.troubles |= {"listing": trouble} if trouble else {}
         if trouble is None:
             point_at(NOBODY)
-        said = notes(timeout=IMPATIENT if trouble is silence else PATIENT)[0]
+        said = notes(timeout=IMPATIENT if trouble is no_answer else PATIENT)[0]
     assert why in said
     assert said.endswith(f"the copy of commit {COMMIT} in the cache was used")
 
@@ -293,7 +293,7 @@ def test_the_token_is_sent_to_the_hub_alone_and_never_printed(
     monkeypatch.setenv("HF_DEBUG", "1")
     broken = repository(**{"model.safetensors": b"no weights"})
     with Hub(broken, **{"listing": listing} if listing else {}) as hub:
-        patience = IMPATIENT if listing is silence else PATIENT
+        patience = IMPATIENT if listing is no_answer else PATIENT
         assert main(["scan", NAME, "--debug", "--timeout", str(patience)]) == ends
     told = "".join(capfd.readouterr())
     assert TOKEN not in told
