@@ -42,6 +42,8 @@ LINEAR_ROUNDINGS, LINEAR_SHARE = 100.0, 1e-3
 COARSEST_LINEAR = 1e-5
 #: Resamples of a bootstrap, and how many trials in a row are drawn together.
 RESAMPLES, BLOCK = 500, 6
+#: Lags that are resampled together.
+STRETCH = 512
 #: A memoryless model reads at most a few roundings; between this and signal lies what is open.
 NOTHING_OVER_FLOOR = 3.0
 #: In numbers this coarse a real memory may be one rounding: only exact zeros are no memory.
@@ -428,8 +430,11 @@ def _bootstrap(values: np.ndarray, scales: np.ndarray, seed: int) -> tuple[np.nd
     picked = (starts[..., None] + np.arange(block)).reshape(RESAMPLES, -1) % count
     weights = np.stack([np.bincount(row, minlength=count) for row in picked]).astype(float)
     total = weights @ scales
-    means = (weights @ values)[total > 0] / total[total > 0, None]
-    low, high = np.quantile(means, [0.025, 0.975], axis=0)
+    weights = weights[total > 0] / total[total > 0, None]
+    # By stretches of lags: all resamples of a long curve would take hundreds of megabytes.
+    stretches = (values[:, at : at + STRETCH] for at in range(0, values.shape[1], STRETCH))
+    ends = [np.quantile(weights @ stretch, [0.025, 0.975], axis=0) for stretch in stretches]
+    low, high = np.concatenate(ends, axis=1)
     wider = math.sqrt(count / (count - 1)) * (1 + 1.21 / (count - 1)) if count > 1 else 1.0
     middle = values.mean(0) / scales.mean()
     known = (low > 0) & (middle > 0)
