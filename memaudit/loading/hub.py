@@ -160,17 +160,15 @@ def _in_time(name: str, revision: str | None, access: Access) -> Fetched:
             tell(int(self.n))
 
     def work() -> None:
-        verbosity, chunk = logging.get_verbosity(), constants.DOWNLOAD_CHUNK_SIZE
-        constants.DOWNLOAD_CHUNK_SIZE = CHUNK
-        logging.set_verbosity_error()  # it tells of every attempt, in the hub's own words
         try:
             events.put(_fetch(name, revision, access, tell, Bar))
         except BaseException as error:
             events.put(error)
-        finally:
-            logging.set_verbosity(verbosity)
-            constants.DOWNLOAD_CHUNK_SIZE = chunk
 
+    # What belongs to the process is set and given back here: a thread that is given up ends later.
+    verbosity, chunk = logging.get_verbosity(), constants.DOWNLOAD_CHUNK_SIZE
+    constants.DOWNLOAD_CHUNK_SIZE = CHUNK
+    logging.set_verbosity_error()  # the client tells of every attempt, in the hub's own words
     thread = Thread(target=work, daemon=True)
     thread.start()
     blobs = Path(constants.HF_HUB_CACHE, f"models--{name.replace('/', '--')}", "blobs")
@@ -208,6 +206,9 @@ def _in_time(name: str, revision: str | None, access: Access) -> Fetched:
             for part in blobs.glob(f"{blob}.*.incomplete"):
                 part.unlink(missing_ok=True)
         raise
+    finally:
+        logging.set_verbosity(verbosity)
+        constants.DOWNLOAD_CHUNK_SIZE = chunk
 
 
 def _fetch(

@@ -313,7 +313,8 @@ class Curve(Record):
             return ""
         low, high = self.spread
         if high is None:
-            return f"{low} to more than {self.last_lag}"
+            far = self.last_lag
+            return f"{low} to more than {far}" if far - low > SPREAD * far else ""
         return f"{low} to {high}" if high - low > SPREAD * high else ""
 
     @property

@@ -546,13 +546,15 @@ class MemoryResult(Result):
         """A row for every part of a host, in natural order: the horizon under every query."""
         if len(self._parts()) < 2:
             return
-        columns = [Column("part", key=True)]
+        first = IN_USE if IN_USE in self.curves else next(iter(self.curves))
+        columns = [Column("part", key=True), Column("decay")]
         for query in map(clean, self.curves):
             columns += [Column(f"{query} horizon", better="more", brief=query == IN_USE)]
         rows: list[tuple[Cell, ...]] = []
         for part, own in self._parts():
             cells = [own[query].horizon_cell if query in own else None for query in self.curves]
-            rows.append((clean(part), *cells))
+            kind = own[first].decay.kind if first in own else None
+            rows.append((clean(part), kind, *cells))
         yield Table(tuple(columns), tuple(rows), title="Horizon of every part")
 
     def _sizes_table(self) -> Iterator[Table]:

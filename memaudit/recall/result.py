@@ -270,7 +270,8 @@ class Recall(Result):
         rows = []
         for where, item in read:
             room = max(item.numbers // (1 if item.channels else item.inputs), 1)
-            most = max((s for s in item.lengths if s.count <= room), key=lambda s: s.count)
+            fitting = [s for s in item.lengths if s.count <= room]
+            most = max(fitting, key=lambda s: s.count, default=item.lengths[0])
             last = item.lengths[-1]
             recovered = [s.count for s in item.sparse if s.rounded_error <= RECOVERED]
             rows.append(

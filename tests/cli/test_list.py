@@ -129,7 +129,7 @@ def test_every_finding_can_be_explained_in_full(code, capsys):
 @pytest.mark.parametrize(
     ("word", "near"),
     [
-        ("MA119", "ma11"),
+        ("MA139", "ma1"),
         ("growing-memry", "growing-memory"),
         ("[x]", "`memaudit list` shows"),
         ("horizn", "horizon"),

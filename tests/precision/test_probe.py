@@ -13,7 +13,7 @@ import memaudit
 from memaudit.errors import ArgumentError
 from memaudit.interfaces import Setting, Tools
 from memaudit.loading.filling import digest_tensors
-from memaudit.precision import rounding
+from memaudit.memory.result import MemoryResult
 from memaudit.precision.probe import Precision
 from memaudit.precision.rounding import (
     ALL_ROUNDED,
@@ -146,11 +146,11 @@ def test_a_mode_on_the_boundary_does_not_decay_any_more():
 def test_equal_roundings_are_measured_once_and_unmoved_weights_not_again(monkeypatch):
     asked: list[float] = []
 
-    def remember(subject, *_):
+    def remember(_, subject, setting):
         asked.append(float(subject.weights()["lam"][0]))
         return {"impulse": curve("impulse")}
 
-    monkeypatch.setattr(rounding, "remember", remember)
+    monkeypatch.setattr(MemoryResult, "remeasured", remember)
     formats = ("fp32", "bf16", "int8", "int8-row")
     found = Precision(formats=formats).measure(wrapped(0.5, 0.999), SHORT, AFTER_MEMORY)
     assert asked[0] == 0.5
@@ -163,7 +163,7 @@ def test_equal_roundings_are_measured_once_and_unmoved_weights_not_again(monkeyp
 
 def test_a_change_below_the_floor_is_none(monkeypatch):
     noisy = [curve("impulse", floor=1e-3), curve("impulse", horizon=150, floor=1e-3)]
-    monkeypatch.setattr(rounding, "remember", lambda *_: {"impulse": noisy.pop(0)})
+    monkeypatch.setattr(MemoryResult, "remeasured", lambda *_: {"impulse": noisy.pop(0)})
     found = Precision(formats="bf16").measure(wrapped(0.3), SHORT, AFTER_MEMORY)
     (memory,) = found.roundings[0].memory
     assert memory.change == 0.0
@@ -213,7 +213,7 @@ def test_a_nonlinear_cell_is_looked_at_where_it_rests():
 
 def test_the_memory_of_a_pooled_model_without_recurrences_is_not_measured(monkeypatch):
     asked = []
-    monkeypatch.setattr(rounding, "remember", lambda *found: asked.append(found) or {})
+    monkeypatch.setattr(MemoryResult, "remeasured", lambda *found: asked.append(found) or {})
     for pooled in (True, False):
         made = memaudit.wrap(Averaging(pooled=pooled), input_size=1, pooled=pooled)
         Precision(formats="bf16", weights="all").measure(made, SHORT, AFTER_MEMORY)

@@ -72,7 +72,7 @@ def test_data_that_fit_one_part_leave_the_others_to_what_else_is_known(reader):
     told = fed(reader, data=np.random.default_rng(0).standard_normal((400, 8)))
     assert told["rnn"].startswith("your data, ")
     assert told["cell"] == (
-        "unit noise (the data have 8 columns, and the model takes 6 numbers a step), not what "
+        "unit noise (the data have 8 columns, and the part cell takes 6 numbers a step), not what "
         "`cell` gets: --data FILE of shape (T, 6); 32 sequences"
     )
 

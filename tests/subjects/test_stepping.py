@@ -47,7 +47,7 @@ def test_the_recurrence_keeps_the_laws_and_takes_the_name_of_its_class() -> None
         0,
         2,
         "Leaky",
-        "direct",
+        "unknown",
     )
 
 
