@@ -222,7 +222,7 @@ def data_by_part(subject: AbstractSubject, data: Series) -> dict[str, Series | N
             for name in parts
         }
     width = None if data.values is None else data.values.shape[-1]
-    if width is None or width not in (1, *(part.input_size for part in parts.values())):
+    if width is None or width not in {part.input_size or 1 for part in parts.values()}:
         fact = f"the data have the shape {tuple(data.given.shape)}, which no part takes: {sizes}"
         hint = "give (T, D) or (B, T, D) for one of them, or an .npz with an array for each"
         raise ArgumentError(fact, hint=hint)
