@@ -72,7 +72,6 @@ def run_queries(
     trials = [query for query in every if isinstance(query, AbstractTrialQuery)]
     known = Circumstances(facts.causal, facts.rounding, facts.outputs, read_text(setting.text))
     runner = VectorQueries(safe, setting, facts, tools.tick, found.layers)
-
     own = [query for query in vectors if query not in others]
 
     def tokens(setting: Setting) -> float:
@@ -84,9 +83,7 @@ def run_queries(
     seconds = safe.meter.seconds(tokens(setting))
     if seconds > WORTH_SAYING and setting.budget is None:
         quick = safe.meter.seconds(tokens(replace(setting, level="quick")))
-        tools.say(
-            f"{about(seconds)} on this machine; --quick {about(quick)}; --budget 60s ends in time"
-        )
+        tools.say(f"{about(seconds)} on this machine; --quick {about(quick)}; or give a --budget")
     meter, end = safe.meter, safe.meter.end
 
     @contextmanager
@@ -99,7 +96,6 @@ def run_queries(
                 found.fed[", ".join(names)] = meter.fed - before
 
     for number, query in enumerate(trials):
-        known = Circumstances(facts.causal, facts.rounding, facts.outputs, read_text(setting.text))
         later = len(trials) - 1 - number + bool(vectors)
         meter.allow(1 - LATER_SHARE * later / (later + 1), end)
         with counted(query.name), registry.calling("queries", query.name, "failed"):
