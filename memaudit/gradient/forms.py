@@ -17,11 +17,11 @@ from torch import Tensor
 
 from memaudit.errors import ArgumentError, clean
 from memaudit.gradient.result import Gradient, ReparamGradient
-from memaudit.numerics.inputs import checked_inputs
 from memaudit.numerics.reparameterization import derivative, gradient_scale, has_flat_stretch
 from memaudit.numerics.signals import seeded
 from memaudit.reparams import forms
 from memaudit.subjects.decays import find_decay_weight
+from memaudit.subjects.modules import checked_inputs
 from memaudit.subjects.moves import perturbing_inputs
 
 if TYPE_CHECKING:
@@ -232,13 +232,7 @@ def given_task(subject: AbstractSubject, batch: tuple[Tensor, Any], loss_fn: Los
             f"the inputs of gradient.batch are of {inputs.dtype}",
             hint="give floats (B, T, D); token ids go through the model's embedding first",
         )
-    fed = checked_inputs(
-        inputs,
-        width=subject.input_size or 1,
-        vocabulary=None,
-        device=subject.device,
-        dtype=subject.dtype,
-    )
+    fed = checked_inputs(subject, inputs)
     if loss_fn is not None:
         return Task(fed, lambda answers: _scalar(loss_fn(answers, targets)), OWN)
     if not isinstance(targets, Tensor):

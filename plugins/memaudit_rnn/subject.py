@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from memaudit.interfaces import AbstractDynamics, AbstractSubject, StateBlock
-from memaudit.numerics.inputs import checked_inputs
+from memaudit.interfaces import AbstractDynamics, StateBlock
+from memaudit.subjects.modules import ModuleSubject
 from memaudit_rnn.copies import copies_of
 from memaudit_rnn.network import (
     MODES,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from memaudit_rnn.network import RecurrentNetwork
 
 
-class RnnSubject(AbstractSubject):
+class RnnSubject(ModuleSubject):
     """A recurrent network that answers batches; `network` holds torch's own modules.
 
     `rows` are the embeddings that its input comes from.
@@ -39,26 +39,12 @@ class RnnSubject(AbstractSubject):
     def __init__(self, network: RecurrentNetwork, identity: Identity) -> None:
         weight = network.stack.weight_ih_l0
         assert isinstance(weight, Tensor)
+        own = {"width": network.input_size, "device": weight.device, "dtype": weight.dtype}
+        super().__init__(network, identity, **own)
         self.network = network
         self.rows = None if network.table is None else network.table.weight
-        self.identity = identity
-        self.input_size = network.input_size
         self.pooled = network.pool != "none"
         self.vocabulary = None if network.table is None else network.table.num_embeddings
-        self.device = weight.device
-        self.dtype = weight.dtype
-
-    def respond(self, inputs: Tensor) -> Tensor:
-        """Answer (B,T,D) floats, or (B,T) token ids, by (B,T,M), or by (B,M) when pooled."""
-        checked = checked_inputs(
-            inputs,
-            width=self.network.input_size,
-            vocabulary=self.vocabulary,
-            device=self.device,
-            dtype=self.dtype,
-        )
-        with torch.no_grad():
-            return self.network(checked)
 
     def natural_inputs(self, count: int, generator: torch.Generator) -> Tensor | None:
         """Distinct rows of the embedding table; a padding row of zeros is no input."""
@@ -79,14 +65,6 @@ class RnnSubject(AbstractSubject):
     def perturbable(self) -> Copies:
         """Copies of the network; of a retrofit the raw weights move."""
         return copies_of(self.network, self._layers())
-
-    def weights(self) -> Mapping[str, Tensor]:
-        """The parameters of the network."""
-        return self.network.state_dict()
-
-    def live_modules(self) -> Mapping[str, nn.Module]:
-        """The network."""
-        return {"": self.network}
 
     def _layers(self) -> list[str]:
         return [layer.layer for layer in self.identity.recurrences]

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from memaudit.errors import SourceError, clean, listed
 from memaudit.interfaces import (
     AbstractPerturbable,
-    AbstractSubject,
     DiagonalDecay,
     Role,
     plain_name,
@@ -24,11 +23,11 @@ from memaudit.interfaces import (
 from memaudit.loading.filling import fill, require_finite
 from memaudit.modes import LayerSpectrum as Spectrum
 from memaudit.modes import point, spectrum
-from memaudit.numerics.inputs import checked_inputs
 from memaudit.reparams import Exp
 from memaudit.report import Identity, Recurrence
 from memaudit.subjects.copies import Copies, ModeSource
 from memaudit.subjects.hosts import Host, choose_parts, natural_order
+from memaudit.subjects.modules import ModuleSubject, checked_inputs
 from memaudit_ssm.core import retrofit_form
 from memaudit_ssm.mixers import (
     EPSILON,
@@ -491,31 +490,14 @@ _ROLES: Mapping[str, tuple[str, str]] = {
 }
 
 
-class ScanSubject(AbstractSubject):
+class ScanSubject(ModuleSubject):
     """A mixer, or a bare scan, that answers batches (B,T,D) of what its host feeds it."""
 
     def __init__(self, name: str, network: AbstractMixer, identity: Identity) -> None:
+        own = {"width": network.width, "device": network.A_log.device, "dtype": network.A_log.dtype}
+        super().__init__(network, identity, **own)
         self.name = name
         self.network = network
-        self.identity = identity
-        self.input_size = network.width
-        self.pooled = False
-        self.device = network.A_log.device
-        self.dtype = network.A_log.dtype
-
-    def respond(self, inputs: Tensor) -> Tensor:
-        """Answer (B,T,D) floats by (B,T,M)."""
-        checked = self._checked(inputs)
-        with torch.no_grad():
-            return self.network(checked)
-
-    def weights(self) -> Mapping[str, Tensor]:
-        """The weights of the scan and its projections."""
-        return self.network.state_dict()
-
-    def live_modules(self) -> Mapping[str, nn.Module]:
-        """The mixer or scan itself."""
-        return {"": self.network}
 
     def perturbable(self) -> AbstractPerturbable:
         """The module with its weights as an argument; its eigenvalues are those at rest."""
@@ -525,7 +507,7 @@ class ScanSubject(AbstractSubject):
         }
 
         def call(network: Any, inputs: Tensor) -> Tensor:
-            return network.stepped(self._checked(inputs))
+            return network.stepped(checked_inputs(self, inputs))
 
         def modes(network: Any) -> Tensor:
             return torch.exp(network.rest().unsqueeze(-1) * network.rates())
@@ -535,7 +517,7 @@ class ScanSubject(AbstractSubject):
 
     def spectra(self, inputs: Tensor | None = None) -> tuple[Spectrum, ...]:
         """The eigenvalues exp(dt·A) at rest, and at quantiles of dt over the inputs (B,T,D)."""
-        checked = None if inputs is None else self._checked(inputs)
+        checked = None if inputs is None else checked_inputs(self, inputs)
         with torch.no_grad():
             rates = _numbers(self.network.rates())
             rest = _numbers(self.network.rest())
@@ -555,15 +537,6 @@ class ScanSubject(AbstractSubject):
             points=points,
         )
         return (found,)
-
-    def _checked(self, inputs: Any) -> Tensor:
-        return checked_inputs(
-            inputs,
-            width=self.network.width,
-            vocabulary=self.vocabulary,
-            device=self.device,
-            dtype=self.dtype,
-        )
 
 
 def _modes(steps: np.ndarray, rates: np.ndarray) -> np.ndarray:

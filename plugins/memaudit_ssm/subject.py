@@ -17,7 +17,6 @@ from memaudit.errors import ArgumentError, SourceError, clean, listed
 from memaudit.interfaces import (
     AbstractLinearPart,
     AbstractPerturbable,
-    AbstractSubject,
     NoDecay,
     Request,
     Role,
@@ -27,11 +26,11 @@ from memaudit.interfaces import (
 from memaudit.loading.filling import digest_tensors, fill, require_finite
 from memaudit.modes import LayerSpectrum as Spectrum
 from memaudit.modes import spectrum
-from memaudit.numerics.inputs import checked_inputs
 from memaudit.numerics.linear import System
 from memaudit.report import Identity, Recurrence
 from memaudit.subjects.copies import Copies, ModeSource
 from memaudit.subjects.hosts import Host, choose_parts, require_all
+from memaudit.subjects.modules import ModuleSubject, checked_inputs
 from memaudit_ssm.core import Core, cast, class_name, retrofit_form
 from memaudit_ssm.curse import CurseFamily
 from memaudit_ssm.family import AbstractFamily, Group, SequenceNet, Tensors, Whole
@@ -209,7 +208,7 @@ def _unchecked_modes(core: nn.Module) -> Tensor:
     return core.modes()  # type: ignore[operator]
 
 
-class RecurrentSubject(AbstractSubject):
+class RecurrentSubject(ModuleSubject):
     """A module with recurrent layers, by name, as a subject."""
 
     def __init__(
@@ -222,31 +221,12 @@ class RecurrentSubject(AbstractSubject):
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
-        self._module = module.eval().requires_grad_(False)
+        frozen = module.eval().requires_grad_(False)
+        super().__init__(frozen, identity, width=width, device=device, dtype=dtype)
         self._cores = cores
-        self.identity = identity
-        self._width = width
-        self.input_size = width
-        self.pooled = False
-        self.device = device
-        self.dtype = dtype
-
-    def respond(self, inputs: Tensor) -> Tensor:
-        """Answer (B,T,D) floats by (B,T,M)."""
-        with torch.no_grad():
-            return self._module(self._checked(inputs))
 
     def perturbable(self) -> AbstractPerturbable:
-        def call(module: nn.Module, inputs: Tensor) -> Tensor:
-            return module(self._checked(inputs))
-
-        return perturbable_of(self._module, self._cores, call)
-
-    def weights(self) -> Tensors:
-        return self._module.state_dict()
-
-    def live_modules(self) -> Mapping[str, nn.Module]:
-        return {"": self._module}
+        return perturbable_of(self.module, self._cores, self.run)
 
     def spectra(self, inputs: Tensor | None = None) -> tuple[Spectrum, ...]:
         """The eigenvalues of every recurrent layer: they do not depend on the data."""
@@ -255,15 +235,6 @@ class RecurrentSubject(AbstractSubject):
 
     def linear_parts(self) -> Mapping[str, AbstractLinearPart]:
         return linear_parts_of(self._cores)
-
-    def _checked(self, inputs: Any) -> Tensor:
-        return checked_inputs(
-            inputs,
-            width=self._width,
-            vocabulary=self.vocabulary,
-            device=self.device,
-            dtype=self.dtype,
-        )
 
 
 class LayerSubject(RecurrentSubject):
@@ -307,7 +278,7 @@ class NetSubject(RecurrentSubject):
             return table(ids)
 
     def _answer(self, inputs: Any, record: Callable[[str, Tensor], None] | None) -> Tensor:
-        checked = self._checked(inputs)
+        checked = checked_inputs(self, inputs)
         with torch.no_grad():
             table = None if checked.is_floating_point() else self.net.embedding
             return self.net(checked if table is None else table(checked), record)

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from memaudit.errors import ArgumentError, SourceError, clean, listed
-from memaudit.interfaces import AbstractPerturbable, AbstractSubject, Role
-from memaudit.numerics.inputs import checked_inputs
+from memaudit.interfaces import AbstractPerturbable, Role
 from memaudit.numerics.wide_floats import really_float64
 from memaudit.subjects.copies import Copies
+from memaudit.subjects.modules import ModuleSubject, checked_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -283,18 +283,15 @@ def _grid(embedding: nn.Module, embedded: Tensor, width: int) -> tuple[int, int]
     return 1, count
 
 
-class PatchSubject(AbstractSubject):
+class PatchSubject(ModuleSubject):
     """Patches in raster order are time; the answer is the state of every patch at the end."""
 
     def __init__(self, patches: PatchModel, used: list[str], identity: Identity) -> None:
         weight = first_weight(patches.model)
+        own = {"width": patches.width, "device": weight.device, "dtype": weight.dtype}
+        super().__init__(patches.model, identity, **own)
         self.patches = patches
-        self.identity = identity
-        self.input_size = patches.width
-        self.pooled = False
         self.longest = patches.count
-        self.device = weight.device
-        self.dtype = weight.dtype
         self._used = frozenset(used)
 
     def respond(self, inputs: Tensor) -> Tensor:
@@ -327,19 +324,9 @@ class PatchSubject(AbstractSubject):
         state = self.patches.model.state_dict()
         return {name: tensor for name, tensor in state.items() if name in self._used}
 
-    def live_modules(self) -> Mapping[str, nn.Module]:
-        """The model itself, with `GivenPatches` for its patch embedding."""
-        return {"": self.patches.model}
-
     def _checked(self, inputs: Tensor) -> Tensor:
         count = self.patches.count
-        checked = checked_inputs(
-            inputs,
-            width=self.patches.width,
-            vocabulary=None,
-            device=self.device,
-            dtype=self.dtype,
-        )
+        checked = checked_inputs(self, inputs)
         if checked.shape[1] > count:
             raise ArgumentError(
                 f"the sequences have {checked.shape[1]} steps, the model has {count} patches",

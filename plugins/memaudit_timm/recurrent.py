@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from memaudit.interfaces import AbstractPerturbable, AbstractSubject, plain_name
-from memaudit.numerics.inputs import checked_inputs
+from memaudit.interfaces import AbstractPerturbable, plain_name
 from memaudit.report import Recurrence
 from memaudit.subjects.copies import Copies, roles_of
 from memaudit.subjects.hosts import Host, choose_parts, read_layers
+from memaudit.subjects.modules import ModuleSubject, checked_inputs
 from memaudit_rnn.subject import RnnDynamics
 from memaudit_timm.patches import noise_image
 
@@ -27,49 +27,30 @@ if TYPE_CHECKING:
 ENDS = "ends"
 
 
-class LayerSubject(AbstractSubject):
+class LayerSubject(ModuleSubject):
     """Torch's own recurrent module, as it stands in the model, fed with sequences (B,T,D)."""
 
     def __init__(self, layer: nn.RNNBase, identity: Identity) -> None:
         weight = next(layer.parameters())
+        own = {"width": layer.input_size, "device": weight.device, "dtype": weight.dtype}
+        super().__init__(layer, identity, **own)
         self.layer = layer
-        self.identity = identity
-        self.input_size = layer.input_size
-        self.pooled = False
-        self.device = weight.device
-        self.dtype = weight.dtype
 
-    def respond(self, inputs: Tensor) -> Tensor:
+    def run(self, module: nn.Module, inputs: Tensor) -> Tensor:
         """Answer (B,T,D) by the hidden states (B,T,M) of all directions."""
-        with torch.no_grad():
-            return self._answer(self.layer, inputs)
+        given = checked_inputs(self, inputs)
+        if self.layer.batch_first:
+            return module(given)[0]
+        return module(given.transpose(0, 1))[0].transpose(0, 1)
 
     def perturbable(self) -> AbstractPerturbable:
         """The layer with its weights as an argument; fused kernels run one copy at a time."""
-        return Copies(self.layer, roles_of(self.layer), call=self._answer, together=False)
+        return Copies(self.layer, roles_of(self.layer), call=self.run, together=False)
 
     def dynamics(self) -> Mapping[str, RnnDynamics]:
         """The layer as a map of its state."""
         layers = [layer.layer for layer in self.identity.recurrences]
         return {layers[0].removesuffix(".l0"): RnnDynamics(self.layer, layers)}
-
-    def weights(self) -> Mapping[str, Tensor]:
-        return self.layer.state_dict()
-
-    def live_modules(self) -> Mapping[str, nn.Module]:
-        return {"": self.layer}
-
-    def _answer(self, layer: nn.Module, inputs: Tensor) -> Tensor:
-        given = checked_inputs(
-            inputs,
-            width=self.layer.input_size,
-            vocabulary=None,
-            device=self.device,
-            dtype=self.dtype,
-        )
-        if self.layer.batch_first:
-            return layer(given)[0]
-        return layer(given.transpose(0, 1))[0].transpose(0, 1)
 
 
 def recurrent_layers(model: nn.Module) -> dict[str, nn.RNNBase]:

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from memaudit.errors import ArgumentError, clean, listed
 from memaudit.interfaces import AbstractSubject, Role, plain_name
-from memaudit.numerics.inputs import checked_inputs
 from memaudit.numerics.wide_floats import without_widening
 from memaudit.report import Identity
 from memaudit.subjects.copies import Copies, ModeSource
+from memaudit.subjects.modules import checked_inputs
 from memaudit_transformers.kinds import spectra_of, unmatched
 from memaudit_transformers.scans import decays_of
 from memaudit_transformers.structure import layer_names, proved_limit, reporting_layers
@@ -142,13 +142,7 @@ class TransformersSubject(AbstractSubject):
 
     def _checked(self, inputs: Any) -> Tensor:
         """Inputs that the model has a place for: nothing is cut off silently."""
-        checked = checked_inputs(
-            inputs,
-            width=self._runnable.width,
-            vocabulary=self.vocabulary,
-            device=self.device,
-            dtype=self.dtype,
-        )
+        checked = checked_inputs(self, inputs)
         steps, limits = checked.shape[1], self._runnable.limits
         if limits and steps > limits[-1] and self.longest is not None and steps > self.longest:
             raise ArgumentError(
