@@ -166,7 +166,11 @@ class _Measured:
             parts = {part: own[name] for part, own in self.parts.items() if name in own}
             if parts:
                 first = next(iter(parts.values()))
-                found[name] = type(first).joined(parts) if host else first
+                try:
+                    with registry.calling("probes", name, "cannot join what it measured"):
+                        found[name] = type(first).joined(parts) if host else first
+                except MemauditError as error:
+                    self.failed(error, where="")
         return found
 
 

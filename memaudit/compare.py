@@ -145,6 +145,13 @@ class Difference:
         for side, report in (("BEFORE", self.before), ("AFTER", self.after)):
             if not report.complete:
                 yield f"{side} is incomplete."
+        for side, own, other in (
+            ("BEFORE", self.before, self.after),
+            ("AFTER", self.after, self.before),
+        ):
+            alone = [clean(name) for name in own.results if name not in other.results]
+            if alone:
+                yield f"Only {side} measured {listed(alone)}."
         before, after = self.before.settings, self.after.settings
         changed = [
             f"{name} {clean(before.get(name))} -> {clean(after.get(name))}"
@@ -174,10 +181,6 @@ class Difference:
             figures = tuple(_overlaid(a, b) for a, b in drawn)
             if tables or figures:
                 yield Section(title, tables=tables, figures=figures)
-        for name, own, other in (("BEFORE", before, after), ("AFTER", after, before)):
-            alone = [title for title in own if title not in other]
-            if alone:
-                yield Section(f"Only in {name}", text=(listed(alone),))
 
     def document(self) -> Document:
         """The difference as a writer for people draws it."""

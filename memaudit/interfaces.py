@@ -541,6 +541,8 @@ class AbstractProbe(ABC):
     """Measures one thing on any subject; its dataclass fields are its options.
 
     Law: the subject is bit-identical afterwards, and the same setting gives the same numbers.
+    Options are checked in `__post_init__`, which raises ArgumentError before any model is opened; a
+    mapping `options` has their words for `memaudit list probes`.
     """
 
     name: ClassVar[str]

@@ -201,15 +201,19 @@ class Result(Record):
     def joined(cls, parts: Mapping[str, Any]) -> Self:
         """One result from those of the parts of a host, by the names of the parts.
 
-        By itself a result joins the records of its `attribute`, whose `where` is their part.
+        By itself a result joins the records of its `attribute`, whose `where` is their part; one
+        that names none and may be asked of several parts must say here how to join them.
         """
+        first = next(iter(parts.values()))
         if not cls.attribute:
-            raise TypeError(f"{cls.__name__} cannot join the results of {', '.join(parts)}")
+            if len(parts) > 1:
+                raise TypeError(f"{cls.__name__}.joined is not written: results of {listed(parts)}")
+            return first
         items = (
             (part, item) for part, own in parts.items() for item in getattr(own, cls.attribute)
         )
         joined = tuple(replace(item, where=part) for part, item in items)
-        return replace(next(iter(parts.values())), **{cls.attribute: joined})
+        return replace(first, **{cls.attribute: joined})
 
     def metrics(self) -> Iterable[Metric]:
         """The named numbers, those that were not measured with the value None."""
@@ -228,11 +232,18 @@ class Result(Record):
 class UnreadResult(Result):
     """The result of a probe that is not installed here, kept as it was written."""
 
+    probe: str
     data: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
         """What was read."""
         return self.data
+
+    def sections(self) -> Iterator[Section]:
+        """That there is something, which its distribution would show."""
+        from memaudit.sections import Section
+
+        yield Section(clean(self.probe), line="measured, but that probe is not installed here")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -311,7 +322,10 @@ class Report(Record):
             COMPLETE.at(self.complete),
             PARAMETERS.at(self.subject.parameters),
         ]
-        return [*_folded(found), *_distinct(found), *own]
+        distinct = list(_distinct(found))
+        of_model = (metric for metric in distinct if not metric.layer)
+        of_layers = (metric for metric in distinct if metric.layer)
+        return [*of_model, *_folded(found), *of_layers, *own]
 
     def metrics(self) -> dict[str, float]:
         """The measured numbers by flat names, for any tracker: `memaudit/impulse/horizon`.
@@ -556,7 +570,7 @@ def _decoded(name: str, data: Any) -> Result:
     try:
         kind = registry.load(registry.find("probes", name)).result
     except MemauditError:
-        return UnreadResult(decode(dict[str, Any], data, f"results.{name}"))
+        return UnreadResult(name, decode(dict[str, Any], data, f"results.{name}"))
     return decode(kind, data, f"results.{name}")
 
 

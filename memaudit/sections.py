@@ -76,6 +76,12 @@ class Table:
     title: str = ""
     notes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        names = [column.name for column in self.columns]
+        for row in self.rows:
+            if len(row) != len(names):
+                raise ValueError(f"a row of {len(row)} cells stands under the columns {names}")
+
     def keys(self) -> list[tuple[Cell, ...]]:
         """The cells of the key columns, row by row."""
         places = [i for i, column in enumerate(self.columns) if column.key]
@@ -103,6 +109,11 @@ class Line:
     y: np.ndarray
     dashed: bool = False
     shown: bool = True
+
+    def __post_init__(self) -> None:
+        if len(self.x) != len(self.y):
+            fact = f"{len(self.x)} places and {len(self.y)} values"
+            raise ValueError(f"the curve {self.name!r} has {fact}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,9 +196,9 @@ class Section:
     """What one result has to show.
 
     `headline` is a sentence for the top of a report, `under` one for the line below it, `line` the
-    one line of a summary. `text` are paragraphs. A section with a headline shows its first figure
-    and table in a summary, too. `detail` sections are for a whole report only, never for a summary
-    or a card.
+    one line of a summary. `text` are paragraphs. The first section with a headline and a figure
+    shows that figure and its first table in a summary, too. `detail` sections are for a whole
+    report only, never for a summary or a card.
     """
 
     title: str

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import nn
 
 import memaudit
 from memaudit import registry
@@ -205,6 +206,25 @@ def test_a_report_of_a_probe_that_is_not_installed_is_kept_as_it_is(scanned):
         again = Report.from_dict(data)
     assert isinstance(again["energy"], UnreadResult)
     assert again.to_dict() == data
+    (shown,) = [section for section in again.sections() if section.title == "energy"]
+    assert "not installed" in shown.line
+
+
+def test_an_outside_probe_of_several_layers_is_joined_or_named(imported, monkeypatch):
+    layers = nn.ModuleDict({"one": nn.GRU(1, 2), "two": nn.GRU(1, 3)})
+    asked = {"horizon": 16, "level": "quick", "queries": ["impulse"], "probes": ["energy"]}
+    report = memaudit.scan(layers, **asked)
+    alone = [memaudit.scan(layer, **asked)["energy"].energy for layer in layers.values()]
+    assert report["energy"].energy == pytest.approx(sum(alone), rel=1e-5)
+    monkeypatch.delattr(imported("energy", "EnergyResult"), "joined")
+    unjoined = memaudit.scan(layers, **asked)
+    assert set(unjoined.layers) == {"one", "two"}
+    (error,) = unjoined.errors
+    assert error["code"] == "E_PLUGIN"
+    assert "memaudit-acme" in error["message"]
+    assert "joined is not written" in error["message"]
+    one = memaudit.scan(nn.ModuleDict({"one": layers["one"]}), **asked)
+    assert one["energy"].energy == pytest.approx(alone[0], rel=1e-5)
 
 
 def test_an_outside_number_is_a_gate_and_an_outside_rule_a_finding(imported, model, capsys):

@@ -567,13 +567,13 @@ class MemoryResult(Result):
         reach = None if used is None else used.reach
         columns = (
             Column("|x|", key=True, help="the largest number of an input"),
-            Column("", help="whether its own inputs are as large"),
+            Column("in use", help="whether its own inputs are as large"),
             *(Column(query, better="more", help="horizon") for query in curves),
         )
         rows = [
             (
                 size,
-                "" if reach is None or size > reach else "in use",
+                "" if reach is None or size > reach else "yes",
                 *(
                     next((at.cell for at in curve.sizes if at.size == size), None)
                     for curve in curves.values()

@@ -145,7 +145,7 @@ class SpectrumResult(Result):
             Column("margin", format=".2e", better="more", help="smallest 1 - |eigenvalue|"),
             Column("time scale", help="steps in which the slowest mode falls to 1/e"),
             Column("over data", brief=False, help="time scale at other operating points"),
-            Column("Lyapunov", format=".3g", brief=False, better="less"),
+            Column("lyapunov", format=".3g", brief=False, better="less"),
         )
         rows = tuple(
             (
@@ -203,7 +203,7 @@ class SpectrumResult(Result):
                 for s in self.layers
             ),
             marks=(Mark("boundary", radius=1.0), Mark("slowest mode", radius=abs(1.0 - worst))),
-            caption="Solid: the unit circle, the boundary. Dashed: the slowest mode.",
+            caption="Boundary: the unit circle. The other circle goes through the slowest mode.",
             square=True,
         )
 

@@ -46,6 +46,7 @@ from memaudit.recall.linear import numbers_of
 from memaudit.records import plain
 from memaudit.report import SEVERITIES, Finding, Identity, Recurrence, Report, Result
 from memaudit.rules import Rule
+from memaudit.sections import Section
 from memaudit.subjects.callables import wrap
 from memaudit.testing.samples import (
     HORIZON,
@@ -296,6 +297,12 @@ def check_probe(probe: AbstractProbe, subject: AbstractSubject) -> None:
         raise AssertionError(f"the result cannot be read back from JSON: {error}") from error
     must(first == second, "the same setting gives another result the second time")
     must(fingerprint(subject) == weights, "measuring moves the weights")
+    for result in (found[0], probe.result.joined({"one": found[0], "two": found[1]})):
+        for metric in result.metrics():
+            known = any(own.matches(metric.name) for own in result.declared)
+            must(known, f"metrics() yields {metric.name}, which `declared` does not hold")
+        for section in result.sections():
+            must(isinstance(section, Section), f"sections() yields {section!r}, no Section")
 
 
 # -- The laws of a rule.

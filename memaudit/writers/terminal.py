@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from memaudit.report import Finding, Report
-    from memaudit.sections import Document, Section, Table
+    from memaudit.sections import Document, Figure, Section, Table
 
 WIDTH = 80
 #: Lines of a screen whose height is not known; more than this is too much for a summary.
@@ -179,7 +179,10 @@ def _section(section: Section, *, width: int, ascii_only: bool) -> Iterator[Rend
         if table.title:
             yield Text(clean(table.title), style="bold")
         yield _grid(table, width=width, ascii_only=ascii_only)
-        help_ = [f"{clean(c.name)}: {clean(c.help)}" for c in table.columns if c.help]
+        words: dict[str, list[str]] = {}
+        for column in table.columns:
+            words.setdefault(clean(column.help), []).append(clean(column.name))
+        help_ = [f"{', '.join(names)}: {text}" for text, names in words.items() if text]
         if help_:
             yield Text("; ".join(help_), style="dim")
         yield from (Text(clean(note, limit=LONGEST), style="dim") for note in table.notes)
@@ -187,7 +190,7 @@ def _section(section: Section, *, width: int, ascii_only: bool) -> Iterator[Rend
         yield Text("")
         yield Text(clean(figure.title), style="bold")
         height = SQUARE if figure.square else PICTURE
-        yield plot(figure, width=min(width, WIDEST), height=height, ascii_only=ascii_only)
+        yield from _drawn(figure, min(width, WIDEST), height, ascii_only=ascii_only)
         if figure.caption:
             yield Text(clean(figure.caption, limit=LONGEST), style="dim")
 
@@ -271,7 +274,7 @@ def brief(
     free = lines - taken(most) - (around or 0) - (0 if tight else gaps)
     height = 0 if around is None else min(max(free, LOWEST), HIGHEST)
     blocks["findings"] = _few(blocks["findings"], less=height - free)
-    picture = []
+    picture: list[Text | Grid] = []
     if height:
         picture = _picture(first, width=min(width, WIDEST), height=height, ascii_only=ascii_only)
     shown = [block for block in (blocks.pop("head"), picture, *blocks.values()) if block]
@@ -333,7 +336,12 @@ def _picture(
     figures = [f for f in (section.figures if section else ()) if not is_empty(f)]
     if not figures:
         return []
-    drawn = plot(figures[0], width=width, height=height, ascii_only=ascii_only)
+    return [*_drawn(figures[0], width, height, ascii_only=ascii_only)]
+
+
+def _drawn(figure: Figure, width: int, height: int, *, ascii_only: bool) -> list[Text]:
+    """The lines of a picture, which are never broken, and its legend, which is wrapped."""
+    drawn = plot(figure, width=width, height=height, ascii_only=ascii_only)
     *picture, legend = drawn.split("\n")
     for line in picture:
         line.no_wrap, line.overflow = True, "crop"

@@ -18,8 +18,8 @@ from tests.handmade import LAGS, curve, linear_layer, power_law, report
 from tests.spectrum.evidence import modes
 
 VERDICT = (
-    "margin 0.03 -> 0 (-100 %), horizon 139 -> more than 512, "
-    "half life 13.86 -> 4 (-71.1 %); findings: none"
+    "horizon 139 -> more than 512, half life 13.86 -> 4 (-71.1 %), "
+    "margin 0.03 -> 0 (-100 %); findings: none"
 )
 
 

@@ -47,6 +47,11 @@ class EnergyResult(Result):
         """All of it."""
         return float(np.sum(self.steps))
 
+    @classmethod
+    def joined(cls, parts: Mapping[str, EnergyResult]) -> EnergyResult:
+        """That of all parts of a model that is audited layer by layer."""
+        return cls(np.sum([part.steps for part in parts.values()], axis=0))
+
     def metrics(self) -> Iterator[Metric]:
         yield ENERGY.at(self.energy)
 
