@@ -6,13 +6,13 @@ import importlib
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Final
 
 from memaudit.errors import ArgumentError, MachineError, MemauditError, clean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from importlib.metadata import EntryPoint, EntryPoints, SelectableGroups
 
 #: kind → name → "module:Class". Entry points of the group `memaudit.<kind>` join at run time.
 BUILT_IN: Final[dict[str, dict[str, str]]] = {
@@ -244,9 +244,16 @@ def _known_kind(kind: str) -> None:
         raise ArgumentError(f"unknown kind {clean(kind)!r}", hint=nearest(kind, KINDS))
 
 
-@cache
 def _points(kind: str) -> tuple[EntryPoint, ...]:
-    return tuple(entry_points(group=f"memaudit.{kind}"))
+    return tuple(_installed().select(group=f"memaudit.{kind}"))
+
+
+@cache
+def _installed() -> EntryPoints | SelectableGroups:
+    """The entry points of all distributions: they are read once, not once for every kind."""
+    from importlib.metadata import entry_points  # which loads email, zipfile and sockets
+
+    return entry_points()
 
 
 def _distribution(point: EntryPoint) -> str:
