@@ -12,7 +12,7 @@ from memaudit.errors import ArgumentError, MachineError, MemauditError, clean, n
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from importlib.metadata import EntryPoint, EntryPoints, SelectableGroups
+    from importlib.metadata import EntryPoint
 
 #: kind → name → "module:Class". Entry points of the group `memaudit.<kind>` join at run time.
 BUILT_IN: Final[dict[str, dict[str, str]]] = {
@@ -245,16 +245,18 @@ def _known_kind(kind: str) -> None:
 
 
 def _points(kind: str) -> tuple[EntryPoint, ...]:
-    return tuple(_installed().select(group=f"memaudit.{kind}"))
+    return _installed()[kind]
 
 
 @cache
-def _installed() -> EntryPoints | SelectableGroups:
-    """The entry points of all distributions: they are read once, not once for every kind."""
+def _installed() -> dict[str, tuple[EntryPoint, ...]]:
+    """The entry points of every kind: what is installed is read once, not once for every kind."""
     from importlib.metadata import entry_points  # which loads email, zipfile and sockets
 
-    return entry_points()
+    every = entry_points()
+    return {kind: tuple(every.select(group=f"memaudit.{kind}")) for kind in KINDS}
 
 
+@cache
 def _distribution(point: EntryPoint) -> str:
     return point.dist.name if point.dist is not None else "unknown distribution"
