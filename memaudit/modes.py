@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Self
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Self
 
 from memaudit.errors import clean
 from memaudit.records import Complexes, Record, Unbounded
+
+if TYPE_CHECKING:
+    import numpy as np
 
 #: A report file keeps the slowest modes only: a Mamba of 130 M parameters has 590,000.
 MOST_STORED = 512
@@ -143,11 +144,15 @@ def place_of(layer: str, where: str) -> str:
 
 def margin(eigenvalues: np.ndarray) -> float:
     """The distance of the slowest mode to the unit circle, min(1 - |lambda|)."""
+    import numpy as np
+
     return float(1.0 - np.abs(eigenvalues).max())
 
 
 def time_scale(eigenvalues: np.ndarray) -> float:
     """Steps in which the slowest mode falls to 1/e: -1 / log max |lambda|."""
+    import numpy as np
+
     largest = float(np.abs(eigenvalues).max())
     if largest >= 1.0:
         return math.inf
@@ -156,6 +161,8 @@ def time_scale(eigenvalues: np.ndarray) -> float:
 
 def slowest_modes(eigenvalues: np.ndarray, most: int) -> np.ndarray:
     """The eigenvalues of largest modulus, in their order."""
+    import numpy as np
+
     flat = np.asarray(eigenvalues, dtype=np.complex128).ravel()
     if len(flat) <= most:
         return flat
@@ -164,6 +171,8 @@ def slowest_modes(eigenvalues: np.ndarray, most: int) -> np.ndarray:
 
 def _complex(eigenvalues: Any) -> np.ndarray:
     """One flat array of complex numbers, from an array or a tensor on any device."""
+    import numpy as np
+
     if hasattr(eigenvalues, "detach"):
         eigenvalues = eigenvalues.detach().cpu()
         eigenvalues = eigenvalues if eigenvalues.is_complex() else eigenvalues.double()

@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from memaudit import registry
 from memaudit.errors import ArgumentError, MachineError, clean, nearest
-from memaudit.interfaces import AbstractProbe, Budget, Setting
 from memaudit.registry import BUILT_IN, DEFAULT_PROBES, DEFAULT_QUERIES
-from memaudit.texts import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from dataclasses import Field
 
+    from memaudit.interfaces import AbstractProbe, Budget, Setting
     from memaudit.report import Report
 
     Options = dict[str, dict[str, Any]]
@@ -206,6 +205,8 @@ def split_options(
     *, horizon: int, seed: int, options: dict[str, Any]
 ) -> tuple[Setting, dict[str, Any]]:
     """The setting of the audit, and the options that go to `load`."""
+    from memaudit.interfaces import Setting
+
     own = names("measure")
     measuring = {name: options[name] for name in own if name in options}
     if "amplitudes" in measuring and measuring["amplitudes"] is not None:
@@ -225,6 +226,7 @@ def split_options(
 def check_setting(setting: Setting) -> None:
     """Refuse what cannot be measured, before any work starts."""
     from memaudit.numerics.signals import LEVELS
+    from memaudit.texts import read_text
 
     _whole("horizon", setting.horizon, SHORTEST, LONGEST)
     _whole("seed", setting.seed, 0, LARGEST_SEED)
@@ -288,6 +290,8 @@ UNITS = {"s": 1, "min": 60, "h": 3600}
 
 def parse_budget(value: Any) -> Budget:
     """Seconds as a number or as in 60s, 5min, 2h; or tokens, as in 20000tokens."""
+    from memaudit.interfaces import Budget
+
     found = re.fullmatch(r"([0-9.]+) *(s|min|h|tokens)?", str(value).strip())
     try:
         amount, unit = float(found[1] if found else ""), (found[2] if found else "") or "s"
@@ -328,6 +332,8 @@ def build_probes(
     `memory` runs whenever there are queries. Cheap ones come first, outside ones last; a probe that
     nobody asked for takes no options.
     """
+    from memaudit.interfaces import AbstractProbe
+
     names = _requested(DEFAULT_PROBES if requested is None else requested)
     named = {name.replace("_", "-") for name in names if isinstance(name, str)}
     for probe in options:
@@ -388,6 +394,8 @@ def _plain(value: Any) -> Any:
 
 def _requested(requested: Any) -> list[str | AbstractProbe]:
     """What was asked for as a list, when all of it is a probe or the name of one."""
+    from memaudit.interfaces import AbstractProbe
+
     one = isinstance(requested, str) or not isinstance(requested, Iterable)
     found: list[Any] = [requested] if one else [*requested]
     for probe in found:
@@ -399,6 +407,8 @@ def _requested(requested: Any) -> list[str | AbstractProbe]:
 
 def _not_taken(probe: str, option: str, names: Sequence[str | AbstractProbe]) -> ArgumentError:
     """The error for an option that no probe of this audit is built with."""
+    from memaudit.interfaces import AbstractProbe
+
     name = f"{clean(probe)}.{clean(option)}"
     if any(isinstance(made, AbstractProbe) and made.name == probe for made in names):
         fact = f"{name} is an option of a probe that is built already"

@@ -13,21 +13,29 @@ from dataclasses import MISSING, fields
 from enum import StrEnum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Self, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Self, Union, get_args, get_origin, get_type_hints
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray
+else:
+
+    class Array:
+        """The array of numpy, by its name alone: numpy loads when there are numbers."""
+
 
 #: JSON holds integers of any size; arithmetic with those beyond this one fails somewhere later.
 LARGEST = 2**63 - 1
 #: JSON has no number for infinity, so a word stands there, where a field allows it.
 INFINITE = "infinite"
 
-Floats = Annotated[np.ndarray, float]
-Integers = Annotated[np.ndarray, int]
-Complexes = Annotated[np.ndarray, complex]
+Floats = Annotated[Array, float]
+Integers = Annotated[Array, int]
+Complexes = Annotated[Array, complex]
 #: A number, or an array of numbers, that may be infinite.
 Unbounded = Annotated[float, "unbounded"]
-UnboundedFloats = Annotated[np.ndarray, "unbounded"]
+UnboundedFloats = Annotated[Array, "unbounded"]
 
 
 class Record:
@@ -63,6 +71,8 @@ def plain(value: Any) -> Any:
         return _word(value) if math.isinf(value) else float(value)
     if isinstance(value, Record):
         return value.to_dict()
+    import numpy as np
+
     if isinstance(value, np.ndarray):
         return _plain_array(value)
     if isinstance(value, np.generic):
@@ -145,7 +155,7 @@ def _decode_plain(kind: Any, data: Any, where: str) -> Any:
 
 
 def _decode_annotated(kind: Any, of: Any, data: Any, where: str) -> Any:
-    if kind is not np.ndarray:  # an unbounded number
+    if kind is not Array:  # an unbounded number
         return _infinity(data) if _is_word(data) else decode(kind, data, where)
     if of is complex:
         if not isinstance(data, dict) or set(data) != {"real", "imag"}:
@@ -161,16 +171,20 @@ def _decode_annotated(kind: Any, of: Any, data: Any, where: str) -> Any:
     return _numbers(data, (int,) if of is int else (int, float), where)
 
 
-def _unbounded(data: Any, where: str) -> np.ndarray:
+def _unbounded(data: Any, where: str) -> Array:
     """Numbers in a row, infinity as a word."""
+    import numpy as np
+
     if not isinstance(data, list | tuple):
         raise _misfit(data, "a list of numbers", where)
     _numbers([item for item in data if not _is_word(item)], (int, float), where)
     return np.array([_infinity(item) if _is_word(item) else item for item in data], float)
 
 
-def _numbers(data: Any, kinds: tuple[type, ...], where: str) -> np.ndarray:
+def _numbers(data: Any, kinds: tuple[type, ...], where: str) -> Array:
     """Finite numbers in a row; numpy would read words, truths and None as numbers, too."""
+    import numpy as np
+
     if not isinstance(data, list | tuple):
         raise _misfit(data, "a list of numbers", where)
     if odd := set(map(type, data)) - set(kinds):
@@ -181,7 +195,9 @@ def _numbers(data: Any, kinds: tuple[type, ...], where: str) -> np.ndarray:
     return found
 
 
-def _plain_array(array: np.ndarray) -> Any:
+def _plain_array(array: Array) -> Any:
+    import numpy as np
+
     if np.iscomplexobj(array):
         return {"real": _plain_array(np.real(array)), "imag": _plain_array(np.imag(array))}
     values = array.tolist()

@@ -6,13 +6,13 @@ import importlib
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Final
 
 from memaudit.errors import ArgumentError, MachineError, MemauditError, clean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from importlib.metadata import EntryPoint
 
 #: kind → name → "module:Class". Entry points of the group `memaudit.<kind>` join at run time.
 BUILT_IN: Final[dict[str, dict[str, str]]] = {
@@ -244,10 +244,19 @@ def _known_kind(kind: str) -> None:
         raise ArgumentError(f"unknown kind {clean(kind)!r}", hint=nearest(kind, KINDS))
 
 
-@cache
 def _points(kind: str) -> tuple[EntryPoint, ...]:
-    return tuple(entry_points(group=f"memaudit.{kind}"))
+    return _installed()[kind]
 
 
+@cache
+def _installed() -> dict[str, tuple[EntryPoint, ...]]:
+    """The entry points of every kind: what is installed is read once, not once for every kind."""
+    from importlib.metadata import entry_points  # which loads email, zipfile and sockets
+
+    every = entry_points()
+    return {kind: tuple(every.select(group=f"memaudit.{kind}")) for kind in KINDS}
+
+
+@cache
 def _distribution(point: EntryPoint) -> str:
     return point.dist.name if point.dist is not None else "unknown distribution"

@@ -11,12 +11,12 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from memaudit.errors import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    import numpy as np
 
     from memaudit.report import Finding, GateResult
 
@@ -53,6 +53,8 @@ class Column:
 
     def text(self, cell: Cell) -> str:
         """A cell as it is printed."""
+        import numpy as np
+
         if cell is None:
             return "-"
         if isinstance(cell, bool):

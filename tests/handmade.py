@@ -12,7 +12,7 @@ from memaudit.gradient.result import GradientResult
 from memaudit.interfaces import Status
 from memaudit.memory.result import Assumption, AssumptionsResult, Curve, MemoryResult
 from memaudit.modes import LayerSpectrum
-from memaudit.numerics.decay import Decay
+from memaudit.numerics.verdict import Decay
 from memaudit.report import Identity, Report
 from memaudit.spectrum.probe import predictions
 from memaudit.spectrum.result import Prediction, SpectrumResult

@@ -101,9 +101,9 @@ def rival(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def imported(acme: Path, monkeypatch: pytest.MonkeyPatch):
     """Acme's classes in this process; the registry forgets them afterwards."""
     monkeypatch.syspath_prepend(str(acme))
-    registry._points.cache_clear()
+    registry._installed.cache_clear()
     yield lambda module, name: getattr(importlib.import_module(f"memaudit_acme.{module}"), name)
-    registry._points.cache_clear()
+    registry._installed.cache_clear()
 
 
 @pytest.fixture

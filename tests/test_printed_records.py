@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from memaudit.numerics.decay import Decay
+from memaudit.numerics.verdict import Decay
 from memaudit.report import Finding
 from memaudit.retrofitting.result import RefusedLayer, Retrofit, RetrofittedLayer
 from tests.handmade import curve, identity, linear_layer, report

@@ -6,15 +6,13 @@ import errno
 import os
 import sys
 import traceback
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from memaudit import __version__
-from memaudit.cli.diff import diff
-from memaudit.cli.family import family
-from memaudit.cli.inventory import doctor, explain, list_plugins
 from memaudit.cli.output import (
     INTERRUPTED,
     UNMEASURED,
@@ -24,8 +22,6 @@ from memaudit.cli.output import (
     to_stdout,
     unwritable,
 )
-from memaudit.cli.retrofit import fold, retrofit
-from memaudit.cli.scan import card, scan
 from memaudit.cli.signals import Stopping
 from memaudit.errors import ArgumentError, MachineError, MemauditError, clean
 
@@ -62,27 +58,18 @@ def _without_metavar(option: Any) -> Any:
     return option
 
 
-app = typer.Typer(
-    name="memaudit",
-    cls=Group,
-    help="Audit how long trained sequence models remember, and how that memory decays.",
-    epilog="Every option can be set by an environment variable: --horizon is MEMAUDIT_HORIZON.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={
-        "help_option_names": ["-h", "--help"],
-        "token_normalize_func": lambda word: word.replace("_", "-"),
-    },
-)
-app.command("scan", cls=Command)(scan)
-app.command("family", cls=Command)(family)
-app.command("retrofit", cls=Command)(retrofit)
-app.command("fold", cls=Command)(fold)
-app.command("diff", cls=Command)(diff)
-app.command("card", cls=Command)(card)
-app.command("list", cls=Command)(list_plugins)
-app.command("explain", cls=Command)(explain)
-app.command("doctor", cls=Command)(doctor)
+#: Where the commands stand: only the one that is asked for is imported.
+COMMANDS = {
+    "scan": "memaudit.cli.scan:scan",
+    "family": "memaudit.cli.family:family",
+    "retrofit": "memaudit.cli.retrofit:retrofit",
+    "fold": "memaudit.cli.retrofit:fold",
+    "diff": "memaudit.cli.diff:diff",
+    "card": "memaudit.cli.scan:card",
+    "list": "memaudit.cli.inventory:list_plugins",
+    "explain": "memaudit.cli.inventory:explain",
+    "doctor": "memaudit.cli.inventory:doctor",
+}
 
 
 def _show_version(wanted: bool) -> None:
@@ -91,7 +78,6 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
 def root(
     context: typer.Context,
     version: Annotated[
@@ -112,6 +98,28 @@ def root(
         raise typer.Exit(ArgumentError.exit_code)
 
 
+def application(given: list[str]) -> Any:
+    """The command line with the command that the words name, or with all of them."""
+    app = typer.Typer(
+        name="memaudit",
+        cls=Group,
+        help="Audit how long trained sequence models remember, and how that memory decays.",
+        epilog="Every option can be set by an environment variable: --horizon is MEMAUDIT_HORIZON.",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={
+            "help_option_names": ["-h", "--help"],
+            "token_normalize_func": lambda word: word.replace("_", "-"),
+        },
+    )
+    app.callback(invoke_without_command=True)(root)
+    asked = next((word for word in given if not word.startswith("-")), "")
+    for name in [asked] if asked in COMMANDS else COMMANDS:
+        module, _, function = COMMANDS[name].partition(":")
+        app.command(name, cls=Command)(getattr(import_module(module), function))
+    return typer.main.get_command(app)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and give back its exit code; every error is one line on stderr."""
     open_closed_streams()
@@ -123,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: list[str]) -> int:
     try:
         # Not app(...): typer would end an interrupted command without a word.
-        with typer.main.get_command(app).make_context("memaudit", given) as context:
+        with application(given).make_context("memaudit", given) as context:
             context.command.invoke(context)
         return 0
     except typer.Exit as done:

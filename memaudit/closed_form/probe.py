@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from memaudit import registry
 from memaudit.closed_form.result import ClosedFormResult
 from memaudit.errors import MemauditError
@@ -65,9 +63,11 @@ def _compared(
 
 def _unread(layer: str, setting: Setting, note: str) -> Record:
     """The record of a layer about which nothing is known, with the reason."""
+    import numpy as np
+
     from memaudit.closed_form.result import ClosedForm
     from memaudit.interfaces import Status
-    from memaudit.numerics.decay import Decay
+    from memaudit.numerics.verdict import Decay
 
     nothing = np.zeros(0)
     return ClosedForm(

@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar, Self
 
-import numpy as np
-
 from memaudit.errors import clean
 from memaudit.interfaces import Status
-from memaudit.numerics.decay import SIGNAL_OVER_FLOOR, Decay
+from memaudit.numerics.verdict import SIGNAL_OVER_FLOOR, Decay
 from memaudit.records import Floats, Integers, Record, Unbounded
 from memaudit.report import Finding, Metric, Result
 from memaudit.rules import Rule, rule
 from memaudit.sections import Axis, Beyond, Cell, Column, Figure, Line, Section, Table
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from memaudit.report import Report
 
 DEVIATION = Metric(
@@ -239,6 +239,8 @@ def _strength(decay: Decay) -> str:
 
 def kept(count: int) -> np.ndarray:
     """The positions among `count` lags that a report file keeps, first and last among them."""
+    import numpy as np
+
     if count <= MOST_STORED:
         return np.arange(count)
     later = np.geomspace(FIRST_STORED, count - 1, MOST_STORED - FIRST_STORED)

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
 from memaudit.errors import SourceError, clean
 from memaudit.records import Record, Unbounded, UnboundedFloats, decode
 from memaudit.report import Finding, Identity
@@ -72,6 +70,8 @@ class Crossing(Record):
     @property
     def exists(self) -> bool:
         """Whether the curves cross, by the draws of all seeds together."""
+        import numpy as np
+
         return 0 < self.beta < np.inf
 
 
@@ -194,6 +194,8 @@ class FamilyReport(Record):
         return f"below {first:.3g}" if crossing.beta <= first else crossing.beta
 
     def _figure(self) -> Figure:
+        import numpy as np
+
         lines = [Line(f"m = {m.size}", self.betas, m.errors) for m in self.members]
         bands = [
             Band(f"m = {m.size}, by seeds", self.betas, np.min(m.seeds, 0), np.max(m.seeds, 0))

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
 from memaudit.errors import clean
 from memaudit.modes import place_of
 from memaudit.records import Record, Unbounded
@@ -211,6 +209,8 @@ def _forms_table(items: list[Gradient]) -> Table:
 
 def _forms_figure(item: Gradient) -> Figure:
     """Median, largest ratio and scale of every form, smaller is better."""
+    import numpy as np
+
     series = []
     for field, name in (("median", "median"), ("largest", "largest"), ("bound", "scale")):
         drawn = [

@@ -6,14 +6,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from memaudit.errors import clean
 from memaudit.interfaces import Status
-from memaudit.numerics.decay import SIGNAL_OVER_FLOOR, Decay
+from memaudit.numerics.verdict import SIGNAL_OVER_FLOOR, Decay
 from memaudit.records import Floats, Integers, Record
 from memaudit.sections import Beyond
+
+if TYPE_CHECKING:
+    import numpy as np
 
 #: Of a linear model large and small inputs give one curve. One that saturates answers large inputs
 #: by less than this share of it.
@@ -99,6 +101,12 @@ class AtSize(Record):
         return math.inf if self.beyond is not None else float(self.horizon or 0)
 
 
+def _no_values() -> np.ndarray:
+    import numpy as np
+
+    return np.zeros(0)
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Curve(Record):
     """One memory function: the supremum over probes at every lag, and what was concluded.
@@ -142,8 +150,8 @@ class Curve(Record):
     prefix: int | None = None
     trials: tuple[str, ...] = ()
     sizes: tuple[AtSize, ...] = ()
-    low: Floats = field(default_factory=lambda: np.zeros(0))
-    high: Floats = field(default_factory=lambda: np.zeros(0))
+    low: Floats = field(default_factory=_no_values)
+    high: Floats = field(default_factory=_no_values)
     fed: str = ""
     reach: float | None = None
     share: float | None = None
@@ -152,6 +160,8 @@ class Curve(Record):
     unfed: Status = Status.OK
 
     def __post_init__(self) -> None:
+        import numpy as np
+
         if not len(self.lags) == len(self.values) == len(self.median):
             raise ValueError("lags, values and median differ in count")
         if (np.diff(self.lags, prepend=-1) <= 0).any():
@@ -258,6 +268,8 @@ class Curve(Record):
         What was not seen is None. A half-life counts from the largest value on; a curve that stays
         or grows has had none so far.
         """
+        import numpy as np
+
         decay, last = self.decay, self.looked_to
         far = None if last is None else float(last)
         beyond = far if self.horizon_status is HorizonStatus.BEYOND else None
@@ -350,6 +362,8 @@ class Curve(Record):
 
         A report holds rate or exponent. C is that of the envelope, which the fit was made to.
         """
+        import numpy as np
+
         decay = self.decay
         nothing = np.zeros(0), np.zeros(0)
         if decay.window is None or (decay.rate is None and decay.exponent is None):

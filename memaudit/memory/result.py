@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
-import numpy as np
-
 from memaudit.errors import clean
 from memaudit.interfaces import Status
 from memaudit.memory.curve import (
@@ -30,7 +28,7 @@ from memaudit.sections import Axis, Band, Cell, Column, Figure, Line, Mark, Poin
 
 if TYPE_CHECKING:
     from memaudit.interfaces import AbstractSubject, Setting
-    from memaudit.numerics.decay import Decay
+    from memaudit.numerics.verdict import Decay
 
 #: The query that the headline and the numbers of the model come from, where it was asked.
 IN_USE = "driven"
@@ -635,6 +633,8 @@ class MemoryResult(Result):
 
     def _horizons_figure(self, queries: list[str]) -> Figure:
         """The horizon of every layer; those beyond the window stand at its last lag."""
+        import numpy as np
+
         series: list[Points] = []
         for query in queries:
             for name, status in (

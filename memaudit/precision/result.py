@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
-import numpy as np
-
 from memaudit.errors import clean
 from memaudit.records import Record, Unbounded
 from memaudit.report import Finding, Metric, Result
@@ -336,6 +334,8 @@ class Precision(Result):
 
     def _figures(self) -> Iterator[Figure]:
         """The formats as points on the axes of E(beta); those that change nothing have no place."""
+        import numpy as np
+
         for ball in self.balls:
             drawn = [
                 (beta, rounding.error, clean(rounding.format))

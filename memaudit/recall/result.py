@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
-
-import numpy as np
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from memaudit.errors import clean
 from memaudit.interfaces import Status
 from memaudit.records import Floats, Record, Unbounded
 from memaudit.report import Metric, Result
 from memaudit.sections import Axis, Beyond, Column, Figure, Line, Section, Table
+
+if TYPE_CHECKING:
+    import numpy as np
 
 CAPACITY = Metric(
     "capacity",
@@ -296,6 +297,8 @@ class Recall(Result):
         )
 
     def _figures(self) -> Iterator[Figure]:
+        import numpy as np
+
         series = [
             Line(_place(part.where, item.state), np.arange(len(item.values)), item.values)
             for part in self.parts
@@ -324,6 +327,8 @@ class Recall(Result):
 
 def lags_above(values: np.ndarray, level: float = 0.5) -> int:
     """How many lags, from 0 on, are at that level or above."""
+    import numpy as np
+
     below = np.flatnonzero(values < level)
     return int(below[0]) if len(below) else len(values)
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import numpy as np
-
 from memaudit.errors import clean
 from memaudit.modes import AT_REST, LayerSpectrum
 from memaudit.records import Record, Unbounded
@@ -193,6 +191,8 @@ class SpectrumResult(Result):
         return Table(columns[start:], tuple(row[start:] for row in rows), title=title)
 
     def _plane(self) -> Figure:
+        import numpy as np
+
         worst = min(item.margin for item in self.layers)
         return Figure(
             title="Eigenvalues of one step",
@@ -262,6 +262,8 @@ def near_boundary(report: Report) -> Iterable[Finding]:
     price. Otherwise fine-tune with a parameterization that keeps the modes inside, and keep these
     weights in float32. Layers whose step depends on the data are judged at rest.
     """
+    import numpy as np
+
     for where, items in _by_place(report, lambda item: -ROUNDING <= item.margin < ALARM):
         nearest, *others = items
         near = int((1.0 - np.abs(nearest.eigenvalues) < ALARM).sum())
@@ -308,6 +310,8 @@ def beyond_boundary(report: Report) -> Iterable[Finding]:
 
 
 def _farthest(items: list[LayerSpectrum]) -> str:
+    import numpy as np
+
     farthest, *others = items
     out = int((np.abs(farthest.eigenvalues) > 1.0 + ROUNDING).sum())
     return (

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
-
-import numpy as np
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from memaudit.errors import clean
 from memaudit.records import Record, Unbounded, UnboundedFloats
@@ -23,6 +21,9 @@ from memaudit.sections import (
     Table,
     perturbation_figure,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
 
 #: The criteria of a radius, and the word for what ends there.
 BOUNDARY = "no mode reaches the boundary"
@@ -112,6 +113,8 @@ class PerturbationCurve(Record):
     weights: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        import numpy as np
+
         rows = [self.errors, self.random, *([self.ascent] if len(self.ascent) else [])]
         if any(len(row) != len(self.betas) for row in rows):
             raise ValueError("betas and errors differ in count")
@@ -245,6 +248,8 @@ class Stability(Result):
 
     def _table(self) -> Table:
         """One row per part, group of weights and ball: radii, and E(beta) as a share."""
+        import numpy as np
+
         betas = self.betas
         shown = sorted({round(k) for k in np.linspace(0, len(betas) - 1, SHOWN_BETAS + 1)[1:]})
         columns = (
@@ -285,6 +290,8 @@ class Stability(Result):
 
     def _figures(self) -> Iterator[Figure]:
         """One for every ball: a line per group, radii upright, the size of the answers across."""
+        import numpy as np
+
         for ball in dict.fromkeys(curve.ball for curve in self.curves):
             curves = [curve for curve in self.curves if curve.ball == ball]
             top = ABOVE * self.scale if self.scale > 0 else math.inf

@@ -18,7 +18,7 @@ from memaudit.cli.signals import Stopping
 from tests.processes import FOREGROUND
 
 RUN = "import sys; from memaudit.cli import main; code = main({words!r}); "
-HEAVY = "print('heavy:', [n for n in ('torch', 'transformers', 'timm') if n in sys.modules])"
+LOADED_MODULES = "print(); print(*sorted(sys.modules))"
 
 
 def python(program: str, **options) -> subprocess.CompletedProcess:
@@ -27,24 +27,41 @@ def python(program: str, **options) -> subprocess.CompletedProcess:
     )
 
 
-@pytest.mark.parametrize(
-    "words",
-    [["--help"], ["--version"], ["scan", "--help"], ["list"], ["explain", "MA102"], ["scan", "x"]],
-)
-def test_torch_is_not_imported_for(words):
-    done = python(RUN.format(words=words) + HEAVY)
-    assert done.stdout.splitlines()[-1] == "heavy: []"
+def loaded(words: list[str]) -> set[str]:
+    """The modules that a command has imported when it is done."""
+    return set(python(RUN.format(words=words) + LOADED_MODULES).stdout.splitlines()[-1].split())
 
 
-@pytest.mark.parametrize("words", [["--help"], ["--version"], ["scan", "--help"]])
+HELP = (["--help"], ["--version"], ["scan", "--help"])
+TELLING = (["list"], ["list", "adapters", "no*"], ["explain", "MA102"], ["explain", "horizon"])
+ZOOS = {"torch", "transformers", "timm", "memaudit_rnn", "memaudit_ssm"}
+#: What reads, computes or draws, and takes longer to load than a line of text to print.
+HEAVY = {"numpy", "scipy", "pandas", "matplotlib", "jinja2", "huggingface_hub", "safetensors"}
+HEAVY |= {"yaml", "msgpack", "asyncio", "pygments", "memaudit.audit", "memaudit.loading"}
+#: What measures and what shows it, contracts of plugins, and the files that a scan writes.
+ROOMS = ("subjects", "numerics", "writers", "report", "records", "sections", "interfaces", "texts")
+
+
+@pytest.mark.parametrize("words", [*HELP, *TELLING, ["scan", "x"]])
+def test_no_zoo_is_imported_for(words):
+    found = loaded(words)
+    assert "memaudit.cli" in found
+    assert not found & ZOOS
+
+
+@pytest.mark.parametrize("words", TELLING)
+def test_list_and_explain_load_no_numbers_no_page_and_no_other_command(words):
+    found = loaded(words)
+    assert "memaudit.cli.inventory" in found
+    others = {f"memaudit.cli.{name}" for name in ("scan", "family", "diff", "retrofit", "files")}
+    assert not found & (HEAVY | others)
+
+
+@pytest.mark.parametrize("words", HELP)
 def test_help_and_version_load_no_numbers_no_page_and_nothing_that_measures(words):
     """Typer and rich take what they take; of memaudit only commands and options are there."""
-    seen = "print('loaded:', sorted({'.'.join(n.split('.')[:2]) for n in sys.modules}))"
-    loaded = python(RUN.format(words=words) + seen).stdout.splitlines()[-1]
-    rooms = ("loading", "subjects", "numerics", "writers", "audit", "report", "records", "sections")
-    heavy = ["numpy", "torch", "jinja2", *(f"memaudit.{room}" for room in rooms)]
-    assert "'memaudit.cli'" in loaded
-    assert [name for name in heavy if f"'{name}'" in loaded] == []
+    drawn_by_typer = {"pygments"}
+    assert not loaded(words) & (HEAVY - drawn_by_typer | {f"memaudit.{room}" for room in ROOMS})
 
 
 def test_the_version_is_the_packages(capsys):

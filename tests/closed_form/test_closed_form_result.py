@@ -9,7 +9,7 @@ import pytest
 
 from memaudit.closed_form.result import ClosedFormResult
 from memaudit.interfaces import Status
-from memaudit.numerics.decay import Decay
+from memaudit.numerics.verdict import Decay
 from memaudit.rules import judge
 from tests.handmade import LAGS, linear_layer, report
 

@@ -17,4 +17,4 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.St
     main(["scan", "demo:lstm", "--quick", "--horizon", "16", "--json", "-"])
     main(["scan", "demo:lstm", "--quick", "--horizon", "16"])
     main(["scan", os.devnull])
-registry._points.cache_clear()
+registry._installed.cache_clear()

@@ -11,7 +11,7 @@ from memaudit.interfaces import Status
 from memaudit.memory.curve import AtSize
 from memaudit.memory.result import AssumptionsResult, MemoryResult
 from memaudit.modes import spectrum
-from memaudit.numerics.decay import Decay
+from memaudit.numerics.verdict import Decay
 from memaudit.report import Recurrence
 from memaudit.rules import AUDIT_RULES, judge, unmet
 from tests.handmade import (

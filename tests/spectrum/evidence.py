@@ -7,7 +7,7 @@ from typing import Any
 
 from memaudit.modes import LayerSpectrum as Spectrum
 from memaudit.modes import point, spectrum
-from memaudit.numerics.decay import Decay
+from memaudit.numerics.verdict import Decay
 from tests.handmade import curve, of_kind, report
 
 REST = "rest: zero input, settled after 512 steps"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memaudit.numerics.decay import Decay
+from memaudit.numerics.verdict import Decay
 from memaudit.report import Recurrence, Report
 from memaudit.spectrum.result import (
     SpectrumResult,
