@@ -20,7 +20,7 @@ TOLERANCE = 1e-9
 @cache
 def audited(name: str) -> memaudit.Report:
     subject = memaudit.wrap(BY_NAME[name].model, input_size=1)
-    return memaudit.scan(subject, horizon=512)
+    return memaudit.scan(subject, horizon=512, queries=["heaviside", "impulse", "reversed"])
 
 
 def expected(case: Case, query: str) -> np.ndarray:

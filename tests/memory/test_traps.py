@@ -20,7 +20,8 @@ LAGS = np.arange(2048)
 
 
 def scan(model, horizon: int = 256, **options) -> memaudit.Report:
-    return memaudit.scan(memaudit.wrap(model, input_size=1, **options), horizon=horizon)
+    subject = memaudit.wrap(model, input_size=1, **options)
+    return memaudit.scan(subject, horizon=horizon, queries=["heaviside", "impulse", "reversed"])
 
 
 def codes(report: memaudit.Report) -> set[str]:

@@ -57,8 +57,8 @@ def test_one_mode_under_a_step_has_the_error_of_two_geometric_sums():
 
 @pytest.mark.parametrize("name", SYSTEMS)
 @pytest.mark.parametrize("u", [IMPULSE, HEAVISIDE, WILD], ids=["impulse", "heaviside", "wild"])
-@pytest.mark.parametrize("beta", [0.02, 0.3, 1.2])
-@pytest.mark.parametrize("norm", ["sup", "sobolev"])
+@pytest.mark.parametrize("beta", [pytest.param(0.02, marks=pytest.mark.slow), 0.3, 1.2])
+@pytest.mark.parametrize("norm", [pytest.param("sup", marks=pytest.mark.slow), "sobolev"])
 def test_no_pair_of_moves_on_a_grid_does_more_and_the_best_does_as_much(name, u, beta, norm):
     lam, weights = (np.array(values) for values in SYSTEMS[name])
     exact = direct_error(driven(lam, weights, u), beta, norm=norm)

@@ -44,8 +44,19 @@ def rendered(form: str, name: str) -> str:
     return registry.build("reports", form).render(everywhere(sample_reports()["deep"], name))
 
 
-@pytest.mark.parametrize("what", ["control characters", *NAMES])
-@pytest.mark.parametrize("form", registry.BUILT_IN["reports"])
+#: matplotlib takes seconds to draw a name: one with everything always runs, before a release all.
+ASKED = [
+    pytest.param(
+        *(form, what),
+        id=f"{form}-{what}",
+        marks=pytest.mark.slow if form == "figure" and what != "control characters" else (),
+    )
+    for form in registry.BUILT_IN["reports"]
+    for what in ("control characters", *NAMES)
+]
+
+
+@pytest.mark.parametrize(("form", "what"), ASKED)
 def test_a_hostile_name_leaves_the_form_of_a_report(form, what):
     text, plain = (
         rendered(form, {**NAMES, "control characters": HOSTILE}[what]),
