@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from memaudit.closed_form.result import ClosedForm, ClosedFormResult
+from memaudit.closed_form.result import ClosedFormResult, LayerKernel
 from memaudit.gradient.result import GradientResult
 from memaudit.interfaces import Status
 from memaudit.memory.result import Assumption, AssumptionsResult, Curve, MemoryResult
@@ -55,7 +55,7 @@ def power_law(query: str = "heaviside", **changes: Any) -> Curve:
     return curve(query, **{**fields, **changes})
 
 
-def linear_layer(layer: str = "layers.0", **changes: Any) -> ClosedForm:
+def linear_layer(layer: str = "layers.0", **changes: Any) -> LayerKernel:
     """A linear layer with the memory of `curve`, measured as it is."""
     made = curve()
     fields: dict[str, Any] = {
@@ -67,7 +67,7 @@ def linear_layer(layer: str = "layers.0", **changes: Any) -> ClosedForm:
         **{"measured_half_life": made.half_life, "deviation": 2e-16, "tolerance": 1e-6},
         **{"fed": "an impulse on each of 2 inputs", "count": len(made.lags)},
     }
-    return ClosedForm(**{**fields, **changes})
+    return LayerKernel(**{**fields, **changes})
 
 
 def identity(**changes: Any) -> Identity:

@@ -12,7 +12,7 @@ import memaudit
 from memaudit import registry
 from memaudit.errors import SourceError
 from memaudit.report import Report
-from memaudit.stability.result import Stability
+from memaudit.stability.result import StabilityResult
 from memaudit.testing import sample_reports
 from memaudit.testing.samples import having
 from tests.odd_reports import ODD, all_uses, escaped, places, plain
@@ -152,7 +152,7 @@ def test_fields_with_a_default_may_be_missing_in_older_files():
     del results["spectrum"]["layers"][0]["points"]
     del data["subject"]["notes"], data["subject"]["recurrences"]
     again = Report.from_dict(data)
-    assert isinstance(again.stability, Stability)
+    assert isinstance(again.stability, StabilityResult)
     assert again.recall.linear[0].stationary is None
     assert (again.subject.notes, again.gates, again.gradient) == ((), (), ())
     assert again.memory == full.memory

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from memaudit.closed_form.result import ClosedForm
+from memaudit.closed_form.result import LayerKernel
 from memaudit.devices import release_memory, shortage
 from memaudit.errors import SourceError
 from memaudit.interfaces import Status
@@ -86,11 +86,11 @@ class LinearTrial:
         self.lags = lags_for(setting.horizon, self.numbers)
         self.kept: dict[int, torch.Tensor] = {}
 
-    def record(self, layer: str) -> ClosedForm:
+    def record(self, layer: str) -> LayerKernel:
         """Everything about the layer."""
         exact, verdict_exact = self.exact, self._exact_verdict()
         measured, run, off, fed = self._run()
-        return ClosedForm(
+        return LayerKernel(
             layer=layer,
             lags=self.lags[: len(exact)],
             exact=exact,

@@ -11,7 +11,7 @@ from memaudit.errors import MemauditError
 from memaudit.interfaces import NO_TOOLS, AbstractProbe, Tools
 
 if TYPE_CHECKING:
-    from memaudit.closed_form.result import ClosedForm as Record
+    from memaudit.closed_form.result import LayerKernel
     from memaudit.interfaces import AbstractLinearPart, AbstractSubject, Setting
 
 SHORTAGE = "memory ran short: the layer could not be looked at"
@@ -42,7 +42,7 @@ class ClosedForm(AbstractProbe):
 
 def _compared(
     layer: str, part: AbstractLinearPart, subject: AbstractSubject, setting: Setting
-) -> Record:
+) -> LayerKernel:
     """The record of one layer; one that fails says why and leaves the others alone."""
     import torch
 
@@ -61,16 +61,16 @@ def _compared(
         return _unread(layer, setting, error.fact)
 
 
-def _unread(layer: str, setting: Setting, note: str) -> Record:
+def _unread(layer: str, setting: Setting, note: str) -> LayerKernel:
     """The record of a layer about which nothing is known, with the reason."""
     import numpy as np
 
-    from memaudit.closed_form.result import ClosedForm
+    from memaudit.closed_form.result import LayerKernel
     from memaudit.interfaces import Status
     from memaudit.numerics.verdict import Decay
 
     nothing = np.zeros(0)
-    return ClosedForm(
+    return LayerKernel(
         layer=layer,
         lags=nothing.astype(np.int64),
         exact=nothing,

@@ -33,7 +33,7 @@ MOST_STORED, FIRST_STORED = 512, 128
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class ClosedForm(Record):
+class LayerKernel(Record):
     """The memory function of one linear time-invariant layer, exact and measured.
 
     `exact` is M(t) = max_i sum_j |rho_ij(t)| at the `lags`, the largest answer to an impulse of
@@ -106,9 +106,9 @@ class ClosedFormResult(Result):
     declared: ClassVar[tuple[Metric, ...]] = (DEVIATION,)
     rules: ClassVar[tuple[Rule, ...]]
     attribute: ClassVar[str] = "layers"
-    absent: ClassVar[tuple[ClosedForm, ...]] = ()
+    absent: ClassVar[tuple[LayerKernel, ...]] = ()
 
-    layers: tuple[ClosedForm, ...]
+    layers: tuple[LayerKernel, ...]
 
     def metrics(self) -> Iterator[Metric]:
         for item in self.layers:
@@ -203,7 +203,7 @@ HIDDEN = "?"
 
 
 def _horizon(
-    item: ClosedForm,
+    item: LayerKernel,
     values: np.ndarray,
     floor: float,
     status: Status,

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from memaudit.errors import ArgumentError, clean
-from memaudit.gradient.result import Gradient, ReparamGradient
+from memaudit.gradient.result import LayerGradient, ReparamGradient
 from memaudit.numerics.reparameterization import derivative, gradient_scale, has_flat_stretch
 from memaudit.numerics.signals import seeded
 from memaudit.reparams import forms
@@ -54,7 +54,7 @@ class _About:
 
 def measured(
     subject: AbstractSubject, copies: AbstractPerturbable, task: Task
-) -> tuple[Gradient, ...]:
+) -> tuple[LayerGradient, ...]:
     """One record per recurrent layer."""
     names = [name for name, role in copies.roles.items() if role.group == "recurrent"]
     if not names:
@@ -80,9 +80,9 @@ def gradients(copies: AbstractPerturbable, names: list[str], task: Task) -> dict
     }
 
 
-def unmeasured(note: str) -> Gradient:
+def unmeasured(note: str) -> LayerGradient:
     """The record of a model about which nothing is known, with the reason."""
-    return Gradient(
+    return LayerGradient(
         layer=WHOLE,
         cell="",
         current="",
@@ -102,7 +102,7 @@ def _record(
     slopes: Mapping[str, Tensor],
     task: Task,
     known: _About,
-) -> Gradient:
+) -> LayerGradient:
     names = tuple(name for name in slopes if copies.roles[name].layer == layer)
     finite = all(bool(slopes[name].isfinite().all()) for name in names)
     weight = find_decay_weight(copies, layer, named=known.form) if finite else None
@@ -115,7 +115,7 @@ def _record(
         notes = list(_notes(weight))
     chosen = recommended(found)
     own = _largest(copies, slopes, names) if finite else None
-    return Gradient(
+    return LayerGradient(
         layer=layer or WHOLE,
         cell=known.cell,
         current=known.form if weight is None else weight.form,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from memaudit.gradient.forms import Task
-    from memaudit.gradient.result import Gradient as Record
+    from memaudit.gradient.result import LayerGradient
     from memaudit.interfaces import AbstractSubject, Setting
 
 LOSSES = ("synthetic",)
@@ -75,7 +75,7 @@ class Gradient(AbstractProbe):
         del tools
         return GradientResult(self._layers(subject, setting))
 
-    def _layers(self, subject: AbstractSubject, setting: Setting) -> tuple[Record, ...]:
+    def _layers(self, subject: AbstractSubject, setting: Setting) -> tuple[LayerGradient, ...]:
         from memaudit.devices import shortage
         from memaudit.gradient.forms import measured, unmeasured
 

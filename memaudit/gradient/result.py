@@ -54,7 +54,7 @@ class ReparamGradient(Record):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Gradient(Record):
+class LayerGradient(Record):
     """The gradients of one recurrent layer; `current` names the parameterization that it has.
 
     `weights` are its raw recurrent weights, `own` the largest |dLoss/dw| / |w| among them as they
@@ -93,9 +93,9 @@ class GradientResult(Result):
     declared: ClassVar[tuple[Metric, ...]] = (RATIO,)
     rules: ClassVar[tuple[Rule, ...]]
     attribute: ClassVar[str] = "layers"
-    absent: ClassVar[tuple[Gradient, ...]] = ()
+    absent: ClassVar[tuple[LayerGradient, ...]] = ()
 
-    layers: tuple[Gradient, ...]
+    layers: tuple[LayerGradient, ...]
 
     def metrics(self) -> Iterator[Metric]:
         for item in self.layers:
@@ -176,7 +176,7 @@ class GradientResult(Result):
         return Table(columns, tuple(rows), title="Largest ratio of gradient and weight")
 
 
-def _forms_table(items: list[Gradient]) -> Table:
+def _forms_table(items: list[LayerGradient]) -> Table:
     """Every form at the eigenvalues of every layer."""
     columns = (
         Column("recurrence", key=True),
@@ -207,7 +207,7 @@ def _forms_table(items: list[Gradient]) -> Table:
     return Table(columns, rows, title="Forms at the eigenvalues of a layer")
 
 
-def _forms_figure(item: Gradient) -> Figure:
+def _forms_figure(item: LayerGradient) -> Figure:
     """Median, largest ratio and scale of every form, smaller is better."""
     import numpy as np
 

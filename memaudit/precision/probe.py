@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from memaudit.errors import ArgumentError, clean, nearest
 from memaudit.interfaces import BALLS, NO_TOOLS, NORMS, AbstractProbe, Tools
-from memaudit.precision.result import Precision as Record
+from memaudit.precision.result import PrecisionResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ class Precision(AbstractProbe):
 
     name = "precision"
     summary = "bf16, fp16, fp8, int8, int4 as moves of the weights: eigenvalues and memory after"
-    result = Record
+    result = PrecisionResult
 
     options: ClassVar[Mapping[str, str]] = {
         "weights": "what is rounded: recurrent, all",
@@ -50,7 +50,7 @@ class Precision(AbstractProbe):
 
     def measure(
         self, subject: AbstractSubject, setting: Setting, tools: Tools = NO_TOOLS
-    ) -> Record:
+    ) -> PrecisionResult:
         from memaudit.numerics.rounding import FORMATS
         from memaudit.precision.rounding import PrecisionTrial, choose
 
@@ -59,7 +59,7 @@ class Precision(AbstractProbe):
         formats = tuple(dict.fromkeys(_listed(self.formats))) or tuple(FORMATS)
         stability = tools.results.get("stability")
         curves = () if stability is None else stability.curves
-        return Record(
+        return PrecisionResult(
             roundings=trial.roundings(formats) if chosen.tensors else (),
             weights=tuple(chosen.tensors),
             norm=self.norm,

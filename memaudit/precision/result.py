@@ -199,7 +199,7 @@ class Rounding(Record):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Precision(Result):
+class PrecisionResult(Result):
     """What every common number format does; `weights` are those that were rounded.
 
     `balls` are those in which the stability probe measured E(beta), where it ran before, and
@@ -214,7 +214,7 @@ class Precision(Result):
     norm: str
     note: str = ""
     where: str = ""
-    others: tuple[Precision, ...] = ()
+    others: tuple[PrecisionResult, ...] = ()
     balls: tuple[str, ...] = ("spectral",)
     tolerance: dict[str, Unbounded] = field(default_factory=dict)
 
@@ -225,7 +225,7 @@ class Precision(Result):
         return replace(first, others=tuple(rest))
 
     @property
-    def parts(self) -> tuple[Precision, ...]:
+    def parts(self) -> tuple[PrecisionResult, ...]:
         """The first part of a host, then the others."""
         return (self, *self.others)
 
@@ -418,7 +418,7 @@ def format_unsafe(report: Report) -> Iterable[Finding]:
             )
 
 
-def _by_layer(part: Precision) -> dict[str, list[tuple[str, Failure]]]:
+def _by_layer(part: PrecisionResult) -> dict[str, list[tuple[str, Failure]]]:
     """Layer → formats and the worst that they break there; what the whole model shows once.
 
     A model of one layer shows what this layer does. In a model of several, a format that breaks
@@ -438,4 +438,4 @@ def _by_layer(part: Precision) -> dict[str, list[tuple[str, Failure]]]:
     return found
 
 
-Precision.rules = (format_unsafe,)
+PrecisionResult.rules = (format_unsafe,)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from memaudit import registry
 from memaudit.errors import ArgumentError, clean, nearest
 from memaudit.interfaces import NO_TOOLS, AbstractProbe, Tools
-from memaudit.recall.result import Recall as Record
+from memaudit.recall.result import RecallResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ class Recall(AbstractProbe):
 
     name = "recall"
     summary = "past inputs read back from the state: R^2 by lag, memory capacity, cond(V)"
-    result = Record
+    result = RecallResult
 
     options: ClassVar[Mapping[str, str]] = {
         "lags": "past inputs to look for, as many as the horizon unless given",
@@ -74,7 +74,7 @@ class Recall(AbstractProbe):
 
     def measure(
         self, subject: AbstractSubject, setting: Setting, tools: Tools = NO_TOOLS
-    ) -> Record:
+    ) -> RecallResult:
         from memaudit.devices import shortage
 
         adapter = subject.identity.adapter
@@ -84,7 +84,7 @@ class Recall(AbstractProbe):
 
     def _measured(
         self, subject: AbstractSubject, setting: Setting, tick: Callable[[int, int], None]
-    ) -> Record:
+    ) -> RecallResult:
         from memaudit.interfaces import Status
 
         lags = max(FEWEST, setting.horizon if self.lags is None else self.lags)
@@ -92,10 +92,10 @@ class Recall(AbstractProbe):
         if subject.longest is not None:
             lags = min(lags, subject.longest // 2)
         if lags < FEWEST:
-            return Record(linear, (), lags, "", Status.TOO_SHORT)
+            return RecallResult(linear, (), lags, "", Status.TOO_SHORT)
         decodings, fed = self._decodings(subject, setting, lags, linear, tick)
         status = Status.OK if decodings else Status.NO_STATE
-        return Record(linear, decodings, lags, fed, status, "; ".join(_notes(decodings)))
+        return RecallResult(linear, decodings, lags, fed, status, "; ".join(_notes(decodings)))
 
     def _linear(
         self, subject: AbstractSubject, setting: Setting, lags: int

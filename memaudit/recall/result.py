@@ -145,7 +145,7 @@ class Decoding(Record):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Recall(Result):
+class RecallResult(Result):
     """What can be read back; `fed` says from which inputs, `note` why something is missing.
 
     The recall of a host has that of its first part, named `where`, and the `others`.
@@ -160,10 +160,10 @@ class Recall(Result):
     status: Status
     note: str = ""
     where: str = ""
-    others: tuple[Recall, ...] = ()
+    others: tuple[RecallResult, ...] = ()
 
     @property
-    def parts(self) -> tuple[Recall, ...]:
+    def parts(self) -> tuple[RecallResult, ...]:
         """The recall of every part of a host; of any other model it is one."""
         return (self, *self.others)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from memaudit.errors import ArgumentError, clean, nearest
 from memaudit.interfaces import BALLS, NO_TOOLS, NORMS, AbstractProbe, Tools
-from memaudit.stability.result import Stability as Record
+from memaudit.stability.result import StabilityResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +47,7 @@ class Stability(AbstractProbe):
 
     name = "stability"
     summary = "E(beta): error under moved weights by group, and the stability radius"
-    result = Record
+    result = StabilityResult
 
     options: ClassVar[Mapping[str, str]] = {
         "ball": "how moves are measured: spectral, frobenius, max-abs",
@@ -89,7 +89,7 @@ class Stability(AbstractProbe):
 
     def measure(
         self, subject: AbstractSubject, setting: Setting, tools: Tools = NO_TOOLS
-    ) -> Record:
+    ) -> StabilityResult:
         from memaudit.stability.radius import GroupSearch, make_trial
 
         trial = make_trial(subject, setting, norm=self.norm, steps=self.steps, target=self.target)
@@ -106,7 +106,7 @@ class Stability(AbstractProbe):
             tick = _share_of(tools.tick, done, len(searches))
             curves.append(GroupSearch(trial, group, trial.named(group), ball, effort, tick).curve())
         reference = "the model as it is" if self.target is None else "a target functional"
-        return Record(
+        return StabilityResult(
             curves=tuple(curves),
             reference=f"{reference}, on {len(trial.inputs)} inputs",
             scale=trial.scale,

@@ -124,7 +124,7 @@ class PerturbationCurve(Record):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stability(Result):
+class StabilityResult(Result):
     """E(beta) of every group of weights; the first curve is the one that the report is about.
 
     `reference` says what the error is measured against, `scale` is the norm of that reference,
@@ -142,7 +142,7 @@ class Stability(Result):
     execution: str
     note: str = ""
     where: str = ""
-    others: tuple[Stability, ...] = ()
+    others: tuple[StabilityResult, ...] = ()
 
     declared: ClassVar[tuple[Metric, ...]] = (
         RADIUS,
@@ -201,7 +201,7 @@ class Stability(Result):
         return replace(near, others=tuple(rest))
 
     @property
-    def parts(self) -> tuple[Stability, ...]:
+    def parts(self) -> tuple[StabilityResult, ...]:
         """The nearest to the edge first, then the other parts of a host."""
         return (self, *self.others)
 

@@ -12,13 +12,13 @@ import torch
 
 from memaudit import registry
 from memaudit.audit import scan
-from memaudit.closed_form.result import ClosedForm
-from memaudit.gradient.result import Gradient, ReparamGradient
+from memaudit.closed_form.result import LayerKernel
+from memaudit.gradient.result import LayerGradient, ReparamGradient
 from memaudit.memory.result import Curve, MemoryResult
 from memaudit.modes import spectrum
-from memaudit.precision.result import Precision, RoundedLayer, RoundedMemory, Rounding
+from memaudit.precision.result import PrecisionResult, RoundedLayer, RoundedMemory, Rounding
 from memaudit.report import Finding, Identity, Report
-from memaudit.stability.result import PerturbationCurve, Radius, Stability
+from memaudit.stability.result import PerturbationCurve, Radius, StabilityResult
 from memaudit.subjects.callables import wrap
 
 # -- Small models for the checks.
@@ -53,7 +53,7 @@ def tanh_recurrence(u: torch.Tensor) -> torch.Tensor:
 # -- Records about moved weights, to try a format or a rule on.
 
 
-def stability() -> Stability:
+def stability() -> StabilityResult:
     """Two groups, one of which never breaks the model."""
     betas = np.asarray([0.001, 0.01, 0.1, 1.0])
     direct = Radius("no mode reaches the boundary", 0.05, (0.05, 0.0505), 0.0501, "a formula")
@@ -73,10 +73,12 @@ def stability() -> Stability:
         )
         for group, radius in (("recurrent", direct), ("readout", safe))
     )
-    return Stability(curves, "the model as it is, on 8 inputs", 2.0, 100, 30, 3, "vmap", "a note")
+    return StabilityResult(
+        curves, "the model as it is, on 8 inputs", 2.0, 100, 30, 3, "vmap", "a note"
+    )
 
 
-def precision() -> Precision:
+def precision() -> PrecisionResult:
     """A format that is safe, and one that moves a mode to the boundary."""
     kept = RoundedLayer("cell", 0.001, 0.001, 0, 1e-6)
     moved = RoundedLayer("cell", 0.001, 0.0, 1, 0.001)
@@ -84,24 +86,24 @@ def precision() -> Precision:
     sizes = {"spectral": 0.001, "frobenius": 0.001, "max-abs": 0.001}
     bad = Rounding("bf16", sizes, 0.1, 0.05, (moved,), (memory,), "a note")
     good = Rounding("fp16", dict.fromkeys(sizes, 1e-6), 1e-4, 5e-5, (kept,))
-    return Precision((bad, good), ("cell.weight",), "sobolev", "a note")
+    return PrecisionResult((bad, good), ("cell.weight",), "sobolev", "a note")
 
 
-def gradients() -> tuple[Gradient, ...]:
+def gradients() -> tuple[LayerGradient, ...]:
     """A layer whose largest ratio another form makes smaller."""
     now = ReparamGradient("exp", "continuous", True, 40.0, 0.2, 9.0, 0, 0.01)
     other = ReparamGradient("best", "continuous", True, 2.0, 0.5, 3.0, 1, math.inf)
     said = ("mean square", 41.0, (now, other), "best", "best has the smaller ratio.", "a note")
-    return (Gradient("cell", "s4d", "exp", ("cell.weight",), *said),)
+    return (LayerGradient("cell", "s4d", "exp", ("cell.weight",), *said),)
 
 
 def moved_renamed(report: Report, name: str) -> dict[str, Any]:
     """The records about moved weights of a source that calls everything by that name."""
     found: dict[str, Any] = {}
-    if isinstance(report.stability, Stability):
+    if isinstance(report.stability, StabilityResult):
         curves = tuple(replace(curve, weights=(name,)) for curve in report.stability.curves)
         found["stability"] = replace(report.stability, curves=curves, note=name, where=name)
-    if isinstance(report.precision, Precision):
+    if isinstance(report.precision, PrecisionResult):
         roundings = tuple(replace(r, note=name) for r in report.precision.roundings)
         changed = {"roundings": roundings, "weights": (name,), "note": name, "where": name}
         found["precision"] = replace(report.precision, **changed)
@@ -183,9 +185,9 @@ def renamed(report: Report, name: str) -> Report:
     )
 
 
-def _linear(curve: Curve) -> ClosedForm:
+def _linear(curve: Curve) -> LayerKernel:
     """A linear layer whose exact and measured memory is that curve."""
-    return ClosedForm(
+    return LayerKernel(
         layer="encoder",
         lags=curve.lags,
         exact=curve.values,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from memaudit.interfaces import Status
-from memaudit.recall.result import Decoding, Recall
+from memaudit.recall.result import Decoding, RecallResult
 from memaudit.registry import BUILT_IN
 from memaudit.report import GateResult, Identity, Recurrence, Report
 from memaudit.testing.samples import gradients, precision, stability
@@ -336,7 +336,7 @@ def test_a_state_that_was_not_read_may_recall_more(run, stage):
         kinds = {"kind": "state", "exact": False, "status": Status.OK, "floor": 0.0}
         return Decoding(state=name, values=np.zeros(3), capacity=capacity, **counts, **kinds)
 
-    recall = Recall((), (state("a", 3.0), state("b", None)), 8, "noise", Status.OK)
+    recall = RecallResult((), (state("a", 3.0), state("b", None)), 8, "noise", Status.OK)
     made = report(curve(), recall=recall)
     assert judged(run, stage, made, "capacity<2") is None
     assert judged(run, stage, made, "capacity<4") == "capacity, which was not measured for b"

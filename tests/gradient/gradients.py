@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from memaudit.gradient.result import Gradient, ReparamGradient
+from memaudit.gradient.result import LayerGradient, ReparamGradient
 
 
 def form(name: str, largest: float, **changes: Any) -> ReparamGradient:
@@ -16,7 +16,7 @@ def form(name: str, largest: float, **changes: Any) -> ReparamGradient:
     return ReparamGradient(**{**fields, **changes})
 
 
-def gradient(layer: str = "layers.0", **changes: Any) -> Gradient:
+def gradient(layer: str = "layers.0", **changes: Any) -> LayerGradient:
     """A layer that has exp, for which softplus is recommended."""
     fields: dict[str, Any] = {
         **{"layer": layer, "cell": "s4d", "current": "exp", "weights": (f"{layer}.log_A_real",)},
@@ -27,4 +27,4 @@ def gradient(layer: str = "layers.0", **changes: Any) -> Gradient:
         },
         **{"recommended": "softplus", "reasoning": "softplus has less."},
     }
-    return Gradient(**{**fields, **changes})
+    return LayerGradient(**{**fields, **changes})

@@ -9,7 +9,7 @@ import pytest
 
 import memaudit
 from memaudit.precision.result import (
-    Precision,
+    PrecisionResult,
     RoundedLayer,
     RoundedMemory,
     Rounding,
@@ -40,7 +40,7 @@ def rounding(name: str = "bf16", *, beta: float = 1e-3, **changes: Any) -> Round
 
 
 def found(*roundings: Rounding, **changes: Any):
-    made = Precision(roundings, ("lam",), "sobolev", **changes)
+    made = PrecisionResult(roundings, ("lam",), "sobolev", **changes)
     return list(format_unsafe.check(report(precision=made)))
 
 
@@ -108,7 +108,9 @@ def test_in_a_model_of_several_layers_the_whole_is_reported_apart_and_not_twice(
 
 
 def test_the_parts_of_a_host_are_reported_with_their_place():
-    part = Precision((rounding(layers=(MOVED,)),), ("a", "b", "c", "d"), "sobolev", where="enc")
+    part = PrecisionResult(
+        (rounding(layers=(MOVED,)),), ("a", "b", "c", "d"), "sobolev", where="enc"
+    )
     (item,) = found(rounding(), where="dec", others=(part,))
     assert item.where == "enc: cell"
     assert item.advice.startswith("keep a, b, c and 1 more weights in float32")
@@ -125,10 +127,14 @@ def test_an_eigenvalue_stored_directly_in_bf16_is_flagged_where_it_rounds_to_one
 
 
 def test_the_metrics_are_those_of_the_part_that_bears_a_format_worst():
-    part = Precision((rounding(relative=0.2, layers=(MOVED,)),), ("a",), "sobolev", where="enc")
-    lost = Precision((rounding(relative=None, layers=()),), ("a",), "sobolev", where="out")
+    part = PrecisionResult(
+        (rounding(relative=0.2, layers=(MOVED,)),), ("a",), "sobolev", where="enc"
+    )
+    lost = PrecisionResult((rounding(relative=None, layers=()),), ("a",), "sobolev", where="out")
     made = report(
-        precision=Precision((rounding(),), ("lam",), "sobolev", where="dec", others=(part, lost))
+        precision=PrecisionResult(
+            (rounding(),), ("lam",), "sobolev", where="dec", others=(part, lost)
+        )
     )
     metrics = {k: v for k, v in made.metrics().items() if "precision" in k}
     assert metrics == {
@@ -139,14 +145,16 @@ def test_the_metrics_are_those_of_the_part_that_bears_a_format_worst():
 
 
 def test_a_format_that_was_not_run_has_no_metrics():
-    made = Precision((rounding("fp16", beta=math.inf, relative=None, layers=()),), (), "sobolev")
+    made = PrecisionResult(
+        (rounding("fp16", beta=math.inf, relative=None, layers=()),), (), "sobolev"
+    )
     assert list(made.metrics()) == []
 
 
 def test_the_table_has_moves_errors_margins_horizons_and_a_verdict():
     lost = rounding("fp16", beta=math.inf, error=None, relative=None, layers=(), memory=())
     far = rounding("int8", memory=(memory(horizon_after=300),))
-    made = Precision(
+    made = PrecisionResult(
         (rounding(layers=(MOVED,)), lost, far, rounding("int4", relative=0.11)), ("lam",), "sobolev"
     )
     (section,) = made.sections()
@@ -161,8 +169,12 @@ def test_the_table_has_moves_errors_margins_horizons_and_a_verdict():
 
 
 def test_of_a_host_the_part_that_bears_a_format_worst_is_shown():
-    part = Precision((rounding(layers=(MOVED,)),), ("a",), "sobolev", where="enc", note="a note")
-    (section,) = Precision((rounding(),), ("b",), "sobolev", where="dec", others=(part,)).sections()
+    part = PrecisionResult(
+        (rounding(layers=(MOVED,)),), ("a",), "sobolev", where="enc", note="a note"
+    )
+    (section,) = PrecisionResult(
+        (rounding(),), ("b",), "sobolev", where="dec", others=(part,)
+    ).sections()
     assert [row[-2:] for row in section.tables[0].rows] == [("boundary", "enc")]
     assert section.text[-1] == "enc: a note"
 
@@ -176,11 +188,11 @@ def test_a_safe_format_beyond_the_tolerance_radius_is_told_as_worst_case_and_act
         "radius is the worst case of all moves of a size; this rounding changes the answers by "
         "2 % at most"
     )
-    (section,) = Precision((far, near, unsafe), ("lam",), "sobolev", **made).sections()
+    (section,) = PrecisionResult((far, near, unsafe), ("lam",), "sobolev", **made).sections()
     assert section.text[-1] == said
     (item,) = found(far, near, unsafe, **made)
     assert item.message.endswith(f"of their size. Safe all the same are {said}")
-    (section,) = Precision((near, unsafe), ("lam",), "sobolev", **made).sections()
+    (section,) = PrecisionResult((near, unsafe), ("lam",), "sobolev", **made).sections()
     assert "worst case" not in " ".join(section.text)
 
 
@@ -195,7 +207,7 @@ def test_the_tolerance_radius_is_that_of_the_weights_that_are_rounded():
 def test_formats_are_points_on_the_figure_of_e_of_beta():
     made = report(
         stability=stability(),
-        precision=Precision((rounding(), rounding("fp32", beta=0.0)), ("lam",), "sobolev"),
+        precision=PrecisionResult((rounding(), rounding("fp32", beta=0.0)), ("lam",), "sobolev"),
     )
     figures = [figure for section in made.sections() for figure in section.figures]
     (figure,) = [figure for figure in figures if figure.title.startswith("E(beta)")]

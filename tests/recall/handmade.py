@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from memaudit.interfaces import Status
-from memaudit.recall.result import Decoding, LinearRecall, Recall, StateRecall
+from memaudit.recall.result import Decoding, LinearRecall, RecallResult, StateRecall
 
 
 def decoding(state: str, numbers: int, values: np.ndarray, **changes) -> Decoding:
@@ -30,7 +30,7 @@ def ring(**changes) -> LinearRecall:
     return replace(LinearRecall(*made), **changes)
 
 
-def sample() -> Recall:
+def sample() -> RecallResult:
     none, falling = np.zeros(0), np.linspace(1.0, 0.0, 9)
     falling[[1, 8]] = 0.75, 0.25
     decodings = (
@@ -41,4 +41,4 @@ def sample() -> Recall:
     lost = replace(decodings[2], status=Status.DIVERGED)
     shut = ring(layer="shut", status=Status.NO_STATE, lengths=(), sparse=(), capacity=None)
     linear = (ring(), shut)
-    return Recall(linear, (*decodings[:2], lost), 9, "noise", Status.OK, note="projected")
+    return RecallResult(linear, (*decodings[:2], lost), 9, "noise", Status.OK, note="projected")

@@ -7,19 +7,19 @@ from dataclasses import replace
 import numpy as np
 
 from memaudit.interfaces import Status
-from memaudit.recall.result import Recall
+from memaudit.recall.result import RecallResult
 from tests.handmade import report
 from tests.recall.handmade import decoding, ring, sample
 
 
-def section(recall: Recall):
+def section(recall: RecallResult):
     (found,) = recall.sections()
     return found
 
 
-def host() -> Recall:
+def host() -> RecallResult:
     parts = {"first": sample(), "second": replace(sample(), decodings=())}
-    return Recall.joined(parts)
+    return RecallResult.joined(parts)
 
 
 def test_the_capacity_is_that_of_the_fullest_state():
@@ -34,7 +34,7 @@ def test_the_capacity_of_a_host_names_the_part_and_those_that_were_not_read():
     (number,) = host().metrics()
     assert (number.holder, number.unknown) == ("first.gru", ("first.lost", "second"))
     most = replace(sample(), decodings=(decoding("far", 64, np.ones(2), capacity=40.0),))
-    assert Recall.joined({"a": sample(), "b": most}).capacity == 40.0
+    assert RecallResult.joined({"a": sample(), "b": most}).capacity == 40.0
 
 
 def test_without_a_state_there_is_no_capacity_but_a_sentence():

@@ -169,9 +169,9 @@ def test_the_line_names_the_layer_nearest_to_the_boundary():
 def test_the_table_keeps_numbers_and_drops_columns_without_any():
     plain, rich = modes(0.5), cell(0.9, layer="b", lyapunov=-0.05)
     names = [column.name for column in section(plain).tables[0].columns]
-    assert "Lyapunov" not in names
+    assert "lyapunov" not in names
     table = section(plain, rich).tables[0]
-    assert table.columns[-1].name == "Lyapunov"
+    assert table.columns[-1].name == "lyapunov"
     assert [row[-1] for row in table.rows] == [None, -0.05]
     assert [row[4] for row in table.rows] == pytest.approx([0.5, 0.1])
 

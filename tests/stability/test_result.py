@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from memaudit.stability.result import Stability
+from memaudit.stability.result import StabilityResult
 from memaudit.testing.samples import stability
 from tests.handmade import report
 
 
-def metrics(made: Stability) -> dict[str, float]:
+def metrics(made: StabilityResult) -> dict[str, float]:
     found = report(stability=made).metrics()
     return {key.removeprefix("memaudit/"): v for key, v in found.items() if "radius" in key}
 
@@ -43,7 +43,7 @@ def test_the_radius_of_a_host_is_that_of_its_part_nearest_to_the_edge():
     far = stability()
     curve = far.curves[0]
     near = replace(far, curves=(replace(curve, radius=replace(curve.radius, value=0.01)),))
-    made = Stability.joined({"encoder": far, "decoder": near})
+    made = StabilityResult.joined({"encoder": far, "decoder": near})
     assert (made.where, made.radius) == ("decoder", 0.01)
     assert metrics(made)["radius/recurrent"] == 0.01
     (section,) = made.sections()
