@@ -160,7 +160,7 @@ WIDEST_INTERVAL = 0.5
 #: Local rates within this share of each other are one rate.
 ONE_RATE = 0.1
 #: Shift, as a share of the window, and exponent beyond which (t + c)^-alpha is no power law.
-LATEST_SHIFT, STEEPEST_POWER = 0.2, 8.0
+LATEST_SHIFT, STEEPEST_POWER = 0.2, 6.0
 #: Decades below the largest value at which a verdict about the leading part may end.
 LEADING_DECADES = (12, 9, 6, 4)
 #: Starts of the fitted window, as shares of the measured one: transients are left out

@@ -117,6 +117,13 @@ def test_a_stretched_exponential_is_no_power_law(horizon: int) -> None:
     assert decay.kind == "undetermined"
 
 
+def test_modes_of_a_linear_layer_are_no_steep_power_law() -> None:
+    """A fast fall with a slow mode far below it bends like (t+1)^-7.6."""
+    decay = memaudit.scan("demo:s4d", queries=["driven"]).memory["driven"].decay
+    assert decay.kind == "exponential"
+    assert decay.window[1] < 256
+
+
 def test_a_model_that_keeps_state_is_reset_between_answers() -> None:
     class Counter(nn.Module):
         calls: torch.Tensor
