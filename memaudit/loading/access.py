@@ -9,12 +9,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from memaudit.errors import ArgumentError, SourceError, clean
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: A stage, what is done, and what there is to do.
 Progress = Callable[[str, int, int], None]
@@ -115,38 +112,15 @@ def _size(name: str, value: Any) -> int:
 # -- How much memory this machine, or the container that it pretends to be, has to give.
 
 _AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+) kB$", re.MULTILINE)
+#: Where a container finds its own limit, in control groups of version 2 and of version 1.
+_LIMITS = ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def available_memory(*, system: Path = Path("/")) -> int:
     """Bytes that could be allocated without swapping; what is unknown is no limit."""
     stated = _AVAILABLE.search(_text(system / "proc/meminfo"))
-    known = [int(stated[1]) << 10] if stated else [_physical()]
-    return min([*known, *_group_limits(system)])
-
-
-def _group_limits(system: Path) -> Iterator[int]:
-    """The limits of the control groups of this process, and of those around them."""
-    groups = system / "sys/fs/cgroup"
-    places = {groups, groups / "memory"}
-    for line in _text(system / "proc/self/cgroup").splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if controllers not in ("", "memory"):
-            continue
-        own = (groups / controllers).joinpath(*path.strip("/").split("/"))
-        places |= {own, *(p for p in own.parents if p.is_relative_to(groups))}
-    for place in places:
-        for name in ("memory.max", "memory.limit_in_bytes"):
-            text = _text(place / name).strip()
-            if text.isdecimal():  # "max" stands for none
-                yield int(text)
-
-
-def _physical() -> int:
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # no such question on this system
-        return sys.maxsize
+    limits = [text for name in _LIMITS if (text := _text(system / name).strip()).isdecimal()]
+    return min([int(stated[1]) << 10 if stated else sys.maxsize, *map(int, limits)])
 
 
 def _text(path: Path) -> str:

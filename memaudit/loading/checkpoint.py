@@ -13,7 +13,7 @@ import torch
 
 from memaudit.errors import MemauditError, SourceError, clean, listed
 from memaudit.faults import step
-from memaudit.loading.access import SAFE, Access, Limits, human_size, require_room
+from memaudit.loading.access import SAFE, Access, human_size, require_room
 from memaudit.loading.configs import (
     CONFIG_NAME,
     Config,
@@ -61,27 +61,20 @@ if TYPE_CHECKING:
 
 # -- Tensors that show more numbers than they store.
 
-#: A view may show more numbers than it stores (an expanded bias) up to this many bytes.
-LARGEST_VIEW = 1 << 24
-#: All tensors of a file together may show this much more than they store.
+#: All tensors of a file together may show this much more than they store: an expanded bias may.
 MOST_OVERLAP = 4
 SMALL_OVERLAP = 1 << 28
 
 
 def _require_stored(tensors: Mapping[str, torch.Tensor]) -> None:
     """Refuse views that show far more than the file stores: each is copied sooner or later."""
-    claimed, stored = 0, {}
-    for name, tensor in tensors.items():
-        size, storage = tensor.numel() * tensor.element_size(), tensor.untyped_storage()
-        if size > LARGEST_VIEW and size > storage.nbytes():
-            fact = f"the tensor {clean(name)!r} claims {size} bytes and stores fewer"
-            raise refusal("E_LIMIT", fact, hint=_DENSE_HINT)
-        claimed += size
-        stored[storage.data_ptr()] = storage.nbytes()
-    held = sum(stored.values())
-    if claimed > MOST_OVERLAP * held + SMALL_OVERLAP:
-        fact = f"the tensors claim {claimed} bytes together and store {held}"
-        raise refusal("E_LIMIT", fact, hint=_DENSE_HINT)
+    claimed = {name: t.numel() * t.element_size() for name, t in tensors.items()}
+    storages = [tensor.untyped_storage() for tensor in tensors.values()]
+    held = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+    if sum(claimed.values()) > MOST_OVERLAP * held + SMALL_OVERLAP:
+        largest = clean(max(claimed, key=claimed.__getitem__))
+        fact = f"the tensors claim {human_size(sum(claimed.values()))} and store {human_size(held)}"
+        raise refusal("E_LIMIT", f"{fact}; the largest is {largest!r}", hint=_DENSE_HINT)
 
 
 _DENSE_HINT = "save plain dense tensors, e.g. with tensor.contiguous()"
@@ -109,7 +102,6 @@ _SETTINGS = re.compile(r"(datamodule_)?(hyper_?parameters|hparams)|config|cfg|ar
 _AVERAGED = re.compile(r"(^|_)(ema|swa|shadow)(_|$)")
 #: Deeper than any trainer nests; a dictionary that holds itself stops here.
 DEEPEST = 8
-MOST_TENSORS = Limits().max_tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +121,7 @@ class Weights:
         return cls(tensors, "", metadata, tuple(notes))
 
 
-def find_weights(content: Any, *, max_tensors: int = MOST_TENSORS) -> Weights:
+def find_weights(content: Any, *, max_tensors: int) -> Weights:
     """The model's weights in what torch.save wrote.
 
     Optimizer and scheduler states are never the model; averaged weights are only when nothing

@@ -60,12 +60,17 @@ def require_finite(tensors: Mapping[str, torch.Tensor], *, source: object) -> No
 def _count_nonfinite(tensor: torch.Tensor) -> tuple[int, int]:
     if not (tensor.is_floating_point() or tensor.is_complex()):
         return 0, 0
-    # The 8-bit floats have no comparison of their own; float32 holds them exactly.
-    wide = tensor.float() if tensor.element_size() == 1 else tensor
+    wide = _wide(tensor)
     if bool(torch.isfinite(wide).all()):
         return 0, 0
     nan = torch.isnan(wide)
     return int(nan.sum()), int((torch.isinf(wide) & ~nan).sum())
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    """The 8-bit floats have no comparison of their own; float32 holds them exactly."""
+    small = tensor.is_floating_point() and tensor.element_size() == 1
+    return tensor.float() if small else tensor
 
 
 def _phrase(nans: int, infinite: int, *, noun: str = "") -> str:
@@ -257,13 +262,8 @@ def _equal(loaded: Tensor, stored: Tensor) -> bool:
 
 def _overflown(loaded: Tensor, stored: Tensor) -> bool:
     """Whether a number became infinite by the cast."""
-    return not _finite(loaded) and _finite(stored)
-
-
-def _finite(tensor: Tensor) -> bool:
-    # The 8-bit floats have no comparison of their own; float32 holds them exactly.
-    small = tensor.is_floating_point() and tensor.element_size() == 1
-    return bool(torch.isfinite(tensor.float() if small else tensor).all())
+    finite = [bool(torch.isfinite(_wide(tensor)).all()) for tensor in (loaded, stored)]
+    return finite == [False, True]
 
 
 def _bits(tensor: Tensor) -> Tensor:

@@ -81,11 +81,8 @@ _BEGINNINGS = {
     ".safetensors": "a safetensors header",
     ".msgpack": "a map of named arrays, as Flax writes it",
 }
-#: A msgpack map of more than 15 entries says their number in so many bytes.
-_COUNTS = {0xDE: 2, 0xDF: 4}
-#: So does a name of more than 31 bytes with its length.
-_LENGTHS = {0xD9: 1, 0xDA: 2, 0xDB: 4}
-
+#: A msgpack map begins with one of these; an empty one is no model, and begins every pickle.
+_MAPS = (*range(0x81, 0x90), 0xDE, 0xDF)
 _PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in (2, 3, 4, 5))
 
 #: offset, bytes, code, what it is, next step.
@@ -118,9 +115,9 @@ def sniff(data: bytes, *, suffix: str) -> str:
     # The header's length fills eight bytes; a length with more than 40 bits is no length.
     if data[5:8] == b"\0\0\0" and data[8:9] == b"{":
         return "safetensors"
-    if _looks_like_msgpack(data):
-        return "msgpack"
     _refuse_foreign(data, suffix=suffix)
+    if data[0] in _MAPS:
+        return "msgpack"
     known = "this is not a checkpoint that memaudit knows (safetensors, torch, npz or msgpack)"
     if data.lstrip()[:1] in (b"{", b"["):
         known = "this is JSON text, not the weights"
@@ -161,71 +158,59 @@ def _looks_like_onnx(data: bytes) -> bool:
     return len(data) > 3 and data[0] == 8 and data[1] < 32 and data[2] == 0x12
 
 
-def _looks_like_msgpack(data: bytes) -> bool:
-    """Whether these bytes begin a msgpack map, and its first entry has a name that is text.
-
-    An empty map is left aside: it is no model, and its byte begins every pickle.
-    """
-    if data[0] not in _COUNTS and not 0x81 <= data[0] <= 0x8F:
-        return False
-    at = 1 + _COUNTS.get(data[0], 0)
-    first = data[at : at + 1]
-    if not first or not (0xA1 <= first[0] <= 0xBF or first[0] in _LENGTHS):
-        return False
-    width = _LENGTHS.get(first[0], 0)
-    length = int.from_bytes(data[at + 1 : at + 1 + width], "big") if width else first[0] & 0x1F
-    name = data[at + 1 + width :][:length]
-    return len(name) == length and name.isascii() and name.decode("ascii").isprintable()
-
-
-# -- Strict JSON: one object, no name twice, nothing that other readers take differently.
+# -- JSON: one object, in which nothing is stated twice with two values.
 
 
 class BadJson(ValueError):  # noqa: N818
     """What is wrong with the text, as a fact to follow the name of the file."""
 
 
-def parse_object(data: bytes) -> dict[str, Any]:
-    """The object that the bytes spell."""
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def parse_object(data: bytes, *, constant: Callable[[str], float] = _no_constant) -> dict[str, Any]:
+    """The object that the bytes spell; a byte-order mark is forgiven.
+
+    `constant` makes something of Infinity and NaN, which JSON does not have.
+    """
     try:
-        found = json.loads(
-            data.decode("utf-8"),
-            object_pairs_hook=_without_duplicates,
-            parse_int=_integer,
-            parse_constant=_no_constant,
-        )
+        text = data.decode("utf-8-sig")
+        found = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=constant)
+    except BadJson:
+        raise
     except UnicodeDecodeError:
         raise BadJson("is not UTF-8 text") from None
-    except json.JSONDecodeError as error:
-        raise BadJson(f"is not JSON ({error.msg} at character {error.pos})") from None
+    except ValueError as error:
+        raise BadJson(f"is not JSON ({clean(error, limit=100)})") from None
     except RecursionError:
         raise BadJson("is nested too deeply") from None
     if not isinstance(found, dict):
-        raise BadJson(f"holds a {type(found).__name__}, not an object")
+        kind = "null" if found is None else f"a {type(found).__name__}"
+        raise BadJson(f"holds {kind}, not an object")
     return found
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Readers differ in which of two values they take; 1, 1.0 and true are different."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
-        raise BadJson(f"names {twice!r} twice")
+        for name, value in pairs:
+            if repr(found[name]) != repr(value):
+                raise BadJson(f"states {clean(name, limit=60)!r} twice, with different values")
     return found
 
 
-def _integer(digits: str) -> int | float:
-    if len(digits) > 20:  # 2**64 has twenty digits
-        raise BadJson("holds a number with too many digits")
-    return -0.0 if digits == "-0" else int(digits)
+# -- The types and shapes of tensors that are opened.
 
-
-def _no_constant(name: str) -> NoReturn:
-    raise BadJson(f"holds {name}, which is not JSON")
-
-
-# -- Shapes that a file claims, checked before anything is allocated.
-
+#: Dense numbers of a byte or more: other kinds have crashed torch.
+DTYPES = frozenset(
+    (
+        *("float64", "float32", "float16", "bfloat16", "complex32", "complex64", "complex128"),
+        *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "bool"),
+        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    )
+)
 #: Torch and numpy know no more dimensions.
 MOST_DIMENSIONS = 64
 
@@ -294,13 +279,7 @@ def _as_json(value: object) -> str:
 
 _HEADER_LENGTH = struct.Struct("<Q")
 _METADATA = "__metadata__"
-#: Numbers that torch has a type for; smaller than a byte (F4, F6) are not here.
-_SAFETENSORS = frozenset(
-    (
-        *("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"),
-        *("C64", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"),
-    )
-)
+_COMMON_HINT = "save it in float32, float16 or bfloat16"
 
 
 def read_safetensors(file: RegularFile, limits: Limits) -> Contents:
@@ -309,20 +288,27 @@ def read_safetensors(file: RegularFile, limits: Limits) -> Contents:
 
     header = _safetensors_header(file, limits)
     metadata = header.pop(_METADATA, None) or {}
-    for name, entry in header.items():
-        _require_known(name, entry)
     try:
         with safe_open(file.path, framework="pt") as opened:
             order = sorted(header, key=lambda name: header[name]["data_offsets"])
             tensors = {name: opened.get_tensor(name) for name in order}
-    except (SafetensorError, RuntimeError) as error:
+    except (SafetensorError, RuntimeError, TypeError) as error:
         fact = clean(error, limit=200)
         raise corrupt(f"the safetensors file is cut short or damaged: {fact}") from None
+    except AttributeError:
+        fact = "the safetensors file holds numbers of a type that this torch does not have"
+        raise refusal("E_UNSUPPORTED", fact, hint=_COMMON_HINT) from None
     except OSError:
         raise changed_while_read() from None
     if not os.path.samestat(os.stat(file.path), file.stat):
         raise changed_while_read()
     for name, tensor in tensors.items():
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if dtype not in DTYPES:
+            fact = f"the tensor {_shown(name)} has the dtype {dtype}"
+            raise refusal("E_UNSUPPORTED", fact, hint=_COMMON_HINT)
+        if count_bytes(tensor.shape, 1) is None:
+            raise corrupt(f"the tensor {_shown(name)} has an impossible shape")
         if tensor.dtype == torch.bool and bool((tensor.view(torch.uint8) > 1).any()):
             raise corrupt(f"the tensor {_shown(name)} holds truth values besides 0 and 1")
     return tensors, metadata, []
@@ -351,41 +337,20 @@ def _safetensors_header(file: RegularFile, limits: Limits) -> dict[str, Any]:
     return found
 
 
-def _require_known(name: str, entry: Any) -> None:
-    if not isinstance(entry, dict) or not isinstance(entry.get("dtype"), str):
-        raise corrupt(f"in the safetensors header the tensor {_shown(name)} has no dtype")
-    if entry["dtype"] not in _SAFETENSORS:
-        raise refusal(
-            "E_UNSUPPORTED",
-            f"the tensor {_shown(name)} has numbers of the type "
-            f"{clean(entry['dtype'], limit=40)!r}",
-            hint="save it in float32, float16 or bfloat16",
-        )
-    shape = entry.get("shape")
-    if not isinstance(shape, list) or count_bytes(shape, 1) is None:
-        raise corrupt(f"in the safetensors header the tensor {_shown(name)} has no possible shape")
-
-
 def _shown(name: str) -> str:
     return repr(clean(name[:1000], limit=120))
 
 
 # -- Zip archives, in the one form about which all readers agree.
 
-_END = struct.Struct("<4sHHHHIIH")
-_LOCATOR = struct.Struct("<4sIQI")
-_END_64 = struct.Struct("<4sQHHIIQQQQ")
-_LOCAL = struct.Struct("<4sHHHHHIIIHH")
-#: Encrypted, patched, strongly encrypted, masked.
-_SEALED = 1 << 0 | 1 << 5 | 1 << 6 | 1 << 13
-_UTF8 = 1 << 11
-#: Weights hardly shrink: an archive that grows more than this is a bomb, not a model.
-MOST_EXPANSION = 100
-#: Small archives may shrink as they like (a file of zeros does).
-SMALL_ARCHIVE = 1 << 28
+#: The records at the end: their marks, the number of members, and where their list lies.
+_END = struct.Struct("<4s6xHIIH")
+_LOCATOR = struct.Struct("<8xQ4x")
+_END_64 = struct.Struct("<4s28xQQQ")
+#: Of what stands before a member's bytes: how long its name and its extra field are.
+_LOCAL = struct.Struct("<26xHH")
 #: Members of a torch file besides its tensors: the pickle, versions, byte order.
 _BESIDES = 64
-_CHUNK = 1 << 20
 
 
 class BadArchive(ValueError):  # noqa: N818
@@ -415,16 +380,16 @@ def open_archive(file: RegularFile, access: Access) -> Iterator[Archive]:
             _check_packing(reader.infolist(), access, compressed=found == "npz")
             if found == "torch":
                 _check_torch_names(list(spans))
-                _check_sums(file, reader, spans)
+                if (wrong := reader.testzip()) is not None:
+                    raise _wrong_sum(wrong)
             yield Archive(found, reader, spans)
     except BadArchive as error:
         raise corrupt(f"the zip archive {error}") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        wrong = str(error).startswith("Bad CRC")
-        fact = "has a wrong checksum" if wrong else "does not hold what its directory says"
-        raise corrupt(f"the zip archive {fact}: it is damaged") from None
-    except (NotImplementedError, UnicodeDecodeError, struct.error):
-        raise corrupt("the zip archive has a directory that is damaged") from None
+    except (zipfile.BadZipFile, zlib.error, EOFError, UnicodeDecodeError, struct.error):
+        raise corrupt("the zip archive does not hold what its directory says") from None
+    except NotImplementedError as error:  # a version or a packing that zipfile does not know
+        fact = f"the zip archive cannot be read: {clean(error, limit=100)}"
+        raise refusal("E_UNSUPPORTED", fact, hint=AGAIN) from None
 
 
 def _directory(file: RegularFile, limits: Limits) -> tuple[int, int]:
@@ -436,22 +401,17 @@ def _directory(file: RegularFile, limits: Limits) -> tuple[int, int]:
     end = file.size - _END.size
     if end < 0:
         raise BadArchive("is cut short")
-    magic, disk, first, here, count, size, start, comment = _END.unpack(file.read(end, _END.size))
-    if magic != b"PK\5\6" or comment or disk or first or here != count:
+    magic, count, size, start, comment = _END.unpack(file.read(end, _END.size))
+    if magic != b"PK\5\6" or comment:
         raise BadArchive("is cut short, or has bytes behind its end")
     tail = file.read(max(end - _LOCATOR.size, 0), min(end, _LOCATOR.size))
     if tail.startswith(b"PK\6\7"):
         end -= _LOCATOR.size + _END_64.size
-        _, disk, where, disks = _LOCATOR.unpack(tail)
-        if where != end or disk or disks > 1:
+        if _LOCATOR.unpack(tail) != (end,):
             raise BadArchive("has its 64-bit end record in the wrong place")
-        magic, length, *_, here, many, large, begin = _END_64.unpack(file.read(end, _END_64.size))
-        if magic != b"PK\6\6" or length != _END_64.size - 12 or here != many:
+        magic, count, size, start = _END_64.unpack(file.read(end, _END_64.size))
+        if magic != b"PK\6\6":
             raise BadArchive("does not end as an archive does")
-        stated = ((count, many, 16), (size, large, 32), (start, begin, 32))
-        if any(small not in (full, (1 << bits) - 1) for small, full, bits in stated):
-            raise BadArchive("states two sizes for its directory")
-        count, size, start = many, large, begin
     if start + size != end:
         raise BadArchive("does not hold its directory where it says")
     if count > limits.max_tensors + _BESIDES:
@@ -463,43 +423,35 @@ def _spans(
     file: RegularFile, reader: zipfile.ZipFile, directory: int, count: int
 ) -> dict[str, tuple[int, int]]:
     """Where each member's bytes are, by its name; no two members share a name or a byte."""
-    members = reader.infolist()
-    if len(members) != count:
-        raise BadArchive("lists more or fewer members than it counts")
     spans: dict[str, tuple[int, int]] = {}
-    for member in members:
-        if member.orig_filename in spans or "\0" in member.orig_filename:
-            raise BadArchive("holds two members of one name, or NUL in a name")
-        begin = _data_start(file, member)
-        spans[member.orig_filename] = begin, begin + member.compress_size
-    ends = [(m.header_offset, spans[m.orig_filename][1]) for m in members]
-    placed = sorted([*ends, (directory, directory)])
-    if placed[0][0] != 0:
-        raise BadArchive("has bytes before its first member")
-    if any(end > begin for (_, end), (begin, _) in pairwise(placed)):
-        raise BadArchive("has members that overlap")
+    placed = [(directory, directory)]
+    for member in reader.infolist():
+        if member.header_offset > directory:
+            raise BadArchive("has no member where its directory says")
+        try:
+            reader.open(member).close()  # compares its name with that before its bytes
+        except NotImplementedError:
+            raise
+        except RuntimeError:
+            hint = "unpack it with its password, and save the weights again"
+            raise refusal("E_UNSUPPORTED", "the zip archive is encrypted", hint=hint) from None
+        name, extra = _LOCAL.unpack(file.read(member.header_offset, _LOCAL.size))
+        begin = member.header_offset + _LOCAL.size + name + extra
+        end = begin + member.compress_size
+        spans[member.orig_filename] = begin, end
+        placed.append((member.header_offset, end))
+    if not count == len(spans) == len(placed) - 1:
+        raise BadArchive("counts its members otherwise, or holds two of one name")
+    placed.sort()
+    if placed[0][0] != 0 or any(end > begin for (_, end), (begin, _) in pairwise(placed)):
+        raise BadArchive("has members that overlap, or bytes before its first member")
     return spans
 
 
-def _data_start(file: RegularFile, member: zipfile.ZipInfo) -> int:
-    """Where a member's bytes begin; what stands before them must say what the directory says."""
-    begin = member.header_offset + _LOCAL.size
-    if begin > file.size:
-        raise BadArchive("has no member where its directory says")
-    magic, _, flags, method, *_, length, extra = _LOCAL.unpack(
-        file.read(member.header_offset, _LOCAL.size)
-    )
-    if magic != b"PK\3\4" or begin + length + extra > file.size:
-        raise BadArchive("has no member where its directory says")
-    if (flags | member.flag_bits) & _SEALED:
-        hint = "unpack it with its password, and save the weights again"
-        raise refusal("E_UNSUPPORTED", "the zip archive is encrypted", hint=hint)
-    name = file.read(begin, length).decode("utf-8" if flags & _UTF8 else "cp437")
-    if method != member.compress_type or name != member.orig_filename:
-        raise BadArchive("names a member in two ways")
-    if method == zipfile.ZIP_STORED and member.file_size != member.compress_size:
-        raise BadArchive("states two sizes for a member")
-    return begin + length + extra
+def _wrong_sum(name: str) -> SourceError:
+    hint = "or, if it was saved without checksums, save it again after set_crc32_options(True)"
+    fact = f"the checksum of {clean(name[:1000])} is wrong: the file is damaged"
+    return corrupt(fact, hint=f"{AGAIN}, {hint}")
 
 
 def _format(names: Sequence[str]) -> str:
@@ -530,49 +482,21 @@ def _check_packing(members: Sequence[zipfile.ZipInfo], access: Access, *, compre
                 f"the archive is compressed as no checkpoint is: {clean(member.filename[:1000])}",
                 hint="save it again with torch.save, or np.savez for arrays",
             )
+        if member.compress_type == zipfile.ZIP_STORED and member.file_size != member.compress_size:
+            raise BadArchive("states two sizes for a member")
     size = sum(member.file_size for member in members)
-    packed = sum(member.compress_size for member in members)
-    if size > SMALL_ARCHIVE and size > MOST_EXPANSION * packed:
-        raise refusal(
-            "E_LIMIT",
-            f"the archive would unpack from {human_size(packed)} to {human_size(size)}",
-            hint="such growth is no trained model; save it without compression",
-        )
     require_room(size, access, mapped=not compressed)
 
 
 def _check_torch_names(names: Sequence[str]) -> None:
     """Torch looks below the first member's folder, and is blind to case: names must allow that."""
     root = names[0].partition("/")[0]
-    if len({name.lower() for name in names}) < len(names):
-        raise BadArchive("holds two members of one name")
+    same = len({name.lower() for name in names}) < len(names)
     for name in names:
         parts = name.removesuffix("/").split("/")
-        if parts[0] != root or len(parts) < 2 or {"", ".", ".."} & set(parts) or "\\" in name:
+        odd = {"", ".", ".."} & set(parts) or "\\" in name or "\0" in name
+        if same or odd or parts[0] != root or len(parts) < 2:
             raise BadArchive("holds a member that torch.save never writes")
-
-
-def _check_sums(
-    file: RegularFile, reader: zipfile.ZipFile, spans: Mapping[str, tuple[int, int]]
-) -> None:
-    """Verify the checksums of members that are stored as they are."""
-    filled = [member for member in reader.infolist() if member.file_size]
-    wrong = [m for m in filled if _checksum(file, *spans[m.orig_filename]) != m.CRC]
-    if wrong and len(filled) == len(wrong) > 1 and not any(m.CRC for m in wrong):
-        raise corrupt(
-            "the file was saved without checksums, or is damaged: no member has the right one",
-            hint="save it again with checksums: torch.serialization.set_crc32_options(True)",
-        )
-    if wrong:
-        name = clean(wrong[0].filename[:1000])
-        raise corrupt(f"the checksum of {name} is wrong: the file is damaged")
-
-
-def _checksum(file: RegularFile, begin: int, end: int) -> int:
-    total = 0
-    for at in range(begin, end, _CHUNK):
-        total = zlib.crc32(file.read(at, min(_CHUNK, end - at)), total)
-    return total
 
 
 # -- Numpy: an archive of named arrays, or one array in a file of its own.
@@ -689,13 +613,6 @@ def _no_numbers(code: str, name: str, fact: str) -> SourceError:
 ARRAY, COMPLEX, SCALAR = 1, 2, 3
 #: Marks a map that holds one array in pieces: msgpack ends at four gigabytes.
 CHUNKED = "__msgpack_chunked_array__"
-_FLAX_DTYPES = frozenset(
-    {
-        *("float64", "float32", "float16", "bfloat16", "complex64", "complex128", "bool"),
-        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-        *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
-    }
-)
 #: Values for every tensor that may be there: its name, its parts, and the maps around it.
 _VALUES_PER_TENSOR = 16
 _FLAX_HINT = "save the parameters alone, as .npz or .safetensors"
@@ -703,10 +620,6 @@ _FLAX_HINT = "save the parameters alone, as .npz or .safetensors"
 
 class BadMsgpack(ValueError):  # noqa: N818
     """What is wrong with the bytes, as a fact to follow "the msgpack file"."""
-
-
-class _Branch(dict[str, Any]):
-    """A map or a list that holds arrays somewhere inside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -733,7 +646,7 @@ def read_msgpack(file: RegularFile, access: Access, *, beside: Callable[[str], b
             what = "a bare array" if isinstance(root, torch.Tensor | _Unknown) else "no map"
             fact = f"the file holds {what}, not a map of named arrays"
             raise refusal("E_UNSUPPORTED", fact, hint=_FLAX_HINT)
-        rich = (_Branch, torch.Tensor, _Unknown)
+        rich = dict | torch.Tensor | _Unknown
         aside = [key for key, part in root.items() if beside(key) and isinstance(part, rich)]
         kept = {key: part for key, part in root.items() if key not in aside}
         tensors, values, odd = _named(kept, limits)
@@ -778,12 +691,12 @@ class _Flax:
         found = dict(pairs)
         if len(found) < len(pairs):
             raise BadMsgpack("names a value twice")
-        return _joined(found) if CHUNKED in found else _branch(found)
+        return _joined(found) if CHUNKED in found else found
 
     def _list(self, items: list[Any]) -> Any:
         self._spend(len(items))
-        found = _branch({str(place): item for place, item in enumerate(items)})
-        return found if isinstance(found, _Branch) else items
+        rich = any(isinstance(item, dict | torch.Tensor | _Unknown) for item in items)
+        return {str(place): item for place, item in enumerate(items)} if rich else items
 
     def _extension(self, code: int, data: bytes) -> Any:
         if code == COMPLEX:
@@ -801,13 +714,8 @@ class _Flax:
         raise BadMsgpack("holds an array that is cut short or damaged")
 
 
-def _branch(found: dict[str, Any]) -> dict[str, Any]:
-    rich = any(isinstance(part, (_Branch, torch.Tensor, _Unknown)) for part in found.values())
-    return _Branch(found) if rich else found
-
-
 def _flax_array(shape: list[Any], dtype: str, raw: bytes) -> torch.Tensor | _Unknown:
-    if dtype not in _FLAX_DTYPES:
+    if dtype not in DTYPES:
         return _Unknown(dtype[:60])
     kind = getattr(torch, dtype)
     if count_bytes(shape, kind.itemsize) != len(raw):
@@ -856,15 +764,8 @@ def _named(
     tensors: dict[str, torch.Tensor] = {}
     values: dict[str, Any] = {}
     odd: list[str] = []
-    left = limits.max_header  # a long name around many short ones would fill the memory
 
     def walk(value: Any, name: str) -> None:
-        nonlocal left
-        left -= len(name)
-        if left < 0:
-            fact = f"the names in the file have more than {limits.max_header} characters together"
-            hint = "is this a model? if so, raise the limit with --set max_header=N"
-            raise refusal("E_LIMIT", fact, hint=hint)
         if isinstance(value, dict):
             for key, inner in value.items():
                 walk(inner, f"{name}/{key}" if name else key)

@@ -22,7 +22,7 @@ except ImportError:  # not on this system: the parent's deadline is the only lim
     resource = None
 
 #: More than any honest file names, by far.
-MOST_NAMES, LONGEST_NAME = 10_000, 1000
+MOST_NAMES = 10_000
 #: Longer text is data: it can neither name a tensor nor be a setting.
 LONGEST_TEXT = 20_000
 #: What the Unpickler raises for pickles that are damaged, or written to break it.
@@ -32,9 +32,8 @@ DAMAGE = (
 )
 
 
-#: How often every name was called, calls of getattr that only code needs, and whether something
-#: that was made was called itself.
-SEEN = {"names": {}, "gadgets": [], "indirect": False}
+#: How often every name was called, and calls of getattr that only code needs.
+SEEN = {"names": {}, "gadgets": []}
 
 
 class Exceeded(Exception):  # noqa: N818
@@ -57,8 +56,7 @@ class Made:
         return made
 
     def __call__(self, *arguments):
-        """Record that something made was called itself: its name is not known."""
-        SEEN["indirect"] = True
+        """Record that something made was called itself: it has no name."""
         return Made(*arguments)
 
     def __setstate__(self, state):
@@ -148,8 +146,8 @@ class Reader(pickle.Unpickler):
             module, name = NAME_MAPPING[module, name]
         full = f"{IMPORT_MAPPING.get(module, module)}.{name}"
         if full not in CLASSES:
-            if len(CLASSES) >= MOST_NAMES or len(full) > LONGEST_NAME:
-                raise Exceeded("names")
+            if len(CLASSES) == MOST_NAMES:
+                raise Exceeded
             kind = Attribute if full == "builtins.getattr" else Made
             CLASSES[full] = type("Stub", (kind,), {"__slots__": (), "name": full})
         SEEN["names"].setdefault(full, 0)
@@ -206,7 +204,7 @@ def described(roots, most):
         else:
             nodes.append(["x", "text of great length" if kind is str else kind.__name__])
         if parts > most:
-            raise Exceeded("parts")
+            raise Exceeded
     return nodes, found
 
 
@@ -229,8 +227,8 @@ def answer(data, count, most):
     """What the first pickles in the data say, or why that cannot be told."""
     try:
         return told(data, count, most)
-    except Exceeded as error:
-        failed = str(error)
+    except Exceeded:
+        failed = "parts"
     except MemoryError:
         failed = "memory"
     except DAMAGE as error:

@@ -25,6 +25,7 @@ import torch
 from memaudit.errors import MachineError, SourceError, clean, listed
 from memaudit.loading.formats import (
     CODE_HINT,
+    DTYPES,
     MOST_DIMENSIONS,
     SAFETENSORS_HINT,
     corrupt,
@@ -36,7 +37,7 @@ from memaudit.loading.formats import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from memaudit.loading.access import Access, Limits
+    from memaudit.loading.access import Access
     from memaudit.loading.files import RegularFile
     from memaudit.loading.formats import Archive
 
@@ -58,37 +59,23 @@ _PLAIN = re.compile(
     r"|torch\.(float|bfloat|int|uint|qint|quint|complex|bool|per_)\w*"
 )
 
-#: Modules that start programs, load code, reach the network or write files. Nothing in a pickle is
-#: ever called here, so the list protects nobody; it tells code from an innocent object.
-_MODULES = re.compile(
-    r"(os|posix|nt|subprocess|_posixsubprocess|popen2|pty|sys|importlib|_imp|imp|pkgutil|runpy"
-    r"|zipimport|codeop|bdb|pdb|cProfile|doctest|pydoc|socket|_socket|socketserver|ssl|http|urllib"
-    r"|urllib2|httplib|ftplib|smtplib|telnetlib|poplib|imaplib|xmlrpc|webbrowser|requests|httpx"
-    r"|aiohttp|paramiko|asyncio|multiprocessing|concurrent|threading|_thread|_winapi|winreg|msvcrt"
-    r"|shutil|tempfile|fileinput|linecache|ctypes|_ctypes|cffi|pickle|_pickle|cPickle|dill"
-    r"|cloudpickle|marshal|shelve|sqlite3|pip|ensurepip|setuptools|distutils|venv|gc|idlelib)\..*",
-    re.DOTALL,
-)
-#: Single names out of modules that are harmless otherwise, or that share their name with
-#: people's own: `code.model.Net` is a network.
-_NAMES = re.compile(
-    r"builtins\.(eval|exec|execfile|compile|open|file|__import__|reload|apply|input|raw_input"
-    r"|breakpoint|globals|locals|vars|setattr|delattr|exit|quit|help)"
-    r"|_?io\.(open|open_code|FileIO)|codecs\.open"
-    r"|code\.(interact|InteractiveInterpreter|InteractiveConsole|compile_command)(\..*)?"
-    r"|profile\.(run|runctx|Profile)(\..*)?|trace\.Trace(\..*)?"
-    r"|timeit\.(timeit|repeat|main|Timer)(\..*)?"
-    r"|signal\.(signal|alarm|setitimer|raise_signal|pthread_kill)"
-    r"|operator\.(attrgetter|methodcaller|call)|functools\.reduce"
+#: Modules that start programs, load code or reach the network, and functions that do. Nothing in a
+#: pickle is ever called here, so the list protects nobody; it tells code from an innocent object.
+#: People's own modules may share a name with Python's: `code.model.Net` is a network.
+_CODE = re.compile(
+    r"(os|posix|nt|subprocess|pty|sys|importlib|_imp|imp|pkgutil|runpy|codeop|bdb|pdb|cProfile|pip"
+    r"|socket|_socket|socketserver|ssl|http|urllib|ftplib|smtplib|webbrowser|requests|httpx|aiohttp"
+    r"|asyncio|multiprocessing|concurrent|threading|_thread|shutil|tempfile|linecache|ctypes|_ctypes"
+    r"|cffi|pickle|_pickle|dill|cloudpickle|marshal|shelve|sqlite3|distutils|setuptools|gc)\..*"
+    r"|builtins\.(eval|exec|compile|open|__import__|apply|input|breakpoint|globals|locals|vars"
+    r"|setattr|delattr|exit|quit|help)|_?io\.(open|open_code|FileIO)|codecs\.open"
+    r"|code\.(interact|InteractiveInterpreter|InteractiveConsole)(\..*)?|timeit\.\w+|trace\.Trace"
+    r"|signal\.\w+|operator\.(attrgetter|methodcaller|call)|functools\.reduce"
     r"|types\.(FunctionType|LambdaType|CodeType|MethodType|ModuleType)"
-    r"|copyreg\.(add_extension|pickle|constructor)"
-    r"|numpy\.(load|save|fromfile)|numpy\.(f2py|testing|distutils)\..*"
-    r"|numpy\.lib\.(npyio|_npyio_impl|_datasource)\..*|pandas\.(read_\w+|eval)|pandas\.io\..*"
-    r"|joblib\.load|joblib\.(numpy_pickle|externals)\..*"
-    r"|torch\.(load|save)|torch\.(hub|jit|package|fx|multiprocessing|_inductor)\..*"
-    r"|torch\.(ops|classes)\.load_library|torch\.serialization\.(load|save|_load|_legacy_load)"
-    r"|torch\.utils\.(cpp_extension|model_zoo|bottleneck|collect_env)\..*"
-    r"|torch\.distributed\.(rpc|run|launch|elastic)\..*",
+    r"|numpy\.(load|save|fromfile|(f2py|testing|distutils|lib\.npyio)\..*)"
+    r"|pandas\.(read_\w+|eval|io\..*)|joblib\.(load|numpy_pickle\..*)"
+    r"|torch\.(load|save|(hub|jit|package|fx|_inductor|utils\.cpp_extension)\..*"
+    r"|(ops|classes)\.load_library|serialization\.(load|save))",
     re.DOTALL,
 )
 #: Modules that other modules import: `torch.serialization.os.system` is os.system.
@@ -105,7 +92,7 @@ def is_plain(name: str) -> bool:
 
 def is_blocked(name: str) -> bool:
     """Whether only a pickle with code names this: something that runs, imports, sends or writes."""
-    if _MODULES.fullmatch(name) or _NAMES.fullmatch(name):
+    if _CODE.fullmatch(name):
         return True
     # `torch.serialization.os.system`, `builtins.dict.__class__`: ways round the names above.
     first, *between, last = name.split(".")
@@ -181,10 +168,6 @@ def _describe(
             raise _too_long(span[1] - span[0], most)
         case "damage":
             raise damaged()
-        case "names":
-            raise damaged(
-                "the pickle in the file names more classes than there are, or longer ones"
-            )
         case "registry":
             fact = "the pickle names objects by codes of a registry, which torch.save never does"
             hint = "get the weights as safetensors from whoever made the file"
@@ -300,49 +283,28 @@ def _records(answer: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
     return [value(root) for root in answer["roots"]], records
 
 
-# -- Objects that trainers keep settings in, known by their full names as long as they are data.
+# -- Objects that trainers keep settings in, known by their full names.
 
-#: Hold values; they are made empty and given a dictionary of attributes.
-OMEGACONF = frozenset(
-    (
-        *("omegaconf.dictconfig.DictConfig", "omegaconf.listconfig.ListConfig"),
-        *("omegaconf.base.UnionNode", "omegaconf.nodes.InterpolationResultNode"),
-        *(f"omegaconf.nodes.{kind}Node" for kind in ("Any", "Boolean", "Bytes", "Enum")),
-        *(f"omegaconf.nodes.{kind}Node" for kind in ("Float", "Integer", "Path", "String")),
-    )
+#: OmegaConf's containers and values, Lightning's dictionaries, and what both mention beside them.
+_SETTINGS = re.compile(
+    r"omegaconf\.(dictconfig\.DictConfig|listconfig\.ListConfig|nodes\.\w+Node"
+    r"|base\.(UnionNode|ContainerMetadata|Metadata))"
+    r"|lightning(\.|_)fabric\.utilities\.data\.AttributeDict"
+    r"|(lightning\.pytorch|pytorch_lightning)\.utilities\.parsing\.AttributeDict"
+    r"|pytorch_lightning\.callbacks\.(early_stopping\.EarlyStopping"
+    r"|model_checkpoint\.ModelCheckpoint)|typing\.\w+"
 )
-#: Stand in the attributes of those, made in the same way; what they hold is not read.
-_METADATA = frozenset({"omegaconf.base.ContainerMetadata", "omegaconf.base.Metadata"})
-#: Dictionaries of Lightning, made empty and filled item by item.
-_DICTIONARIES = frozenset(
-    f"{module}.AttributeDict"
-    for module in (
-        *("lightning.fabric.utilities.data", "lightning.pytorch.utilities.parsing"),
-        *("lightning_fabric.utilities.data", "pytorch_lightning.utilities.parsing"),
-    )
-)
-#: Types in metadata, and classes by which Lightning names callbacks: mentioned, never called.
-_MENTIONED = frozenset(
-    (
-        *(f"typing.{name}" for name in ("Any", "Dict", "List", "Optional", "Tuple", "Union")),
-        "pytorch_lightning.callbacks.early_stopping.EarlyStopping",
-        "pytorch_lightning.callbacks.model_checkpoint.ModelCheckpoint",
-    )
-)
-SETTINGS = OMEGACONF | _METADATA | _DICTIONARIES | _MENTIONED
 #: What a pickled nn.Module keeps its tensors and children in.
 _MODULE_KEYS = ("_parameters", "_modules")
 _REBUILD = ("torch._utils._rebuild", "torch._tensor._rebuild")
 
 
-def _refuse_objects(answer: Mapping[str, Any], root: Any, records: Sequence[Any]) -> None:
-    """Refuse objects besides tensors and settings, which must be nothing but data."""
+def _refuse_objects(answer: Mapping[str, Any], root: Any) -> None:
+    """Refuse objects besides tensors and settings."""
     names = [name for name in answer["names"] if not is_plain(name)]
     if _holds_module(root) and not any(map(_holds_weights, _values(root))):
         raise _whole_module(names)
-    made = [record for record in records if isinstance(record, Made)]
-    misused = {record.name for record in made if record.name in SETTINGS and not _is_data(record)}
-    odd = [n for n in names if answer["indirect"] or n not in SETTINGS or n in misused]
+    odd = [name for name in names if not _SETTINGS.fullmatch(name)]
     if odd:
         raise refusal(
             "E_UNSAFE_FORMAT",
@@ -350,17 +312,6 @@ def _refuse_objects(answer: Mapping[str, Any], root: Any, records: Sequence[Any]
             hint="--allow-pickle (in Python allow_pickle=True) opens it with these objects made "
             f"inert; or {SAFETENSORS_HINT}",
         )
-
-
-def _is_data(record: Made) -> bool:
-    """Whether a setting is what Python's pickles make of it: empty first, then filled."""
-    if record.arguments or record.items is not None or record.name in _MENTIONED:
-        return False
-    if record.name in _DICTIONARIES:
-        return record.state is None
-    state = record.state
-    named = isinstance(state, Pairs) and all(isinstance(key, str) for key in state[::2])
-    return named and record.pairs is None
 
 
 def _whole_module(names: Sequence[str]) -> SourceError:
@@ -414,8 +365,8 @@ def _meaning(record: Made | Named) -> Any:
         separator = "\\" if "Windows" in name else "/"
         first, *rest = arguments
         return separator.join([first.removesuffix(separator), *rest]) if rest else first
-    if name in OMEGACONF:
-        found = dict(state.pairs()) if isinstance(state, Pairs) and _is_data(record) else {}
+    if name.startswith("omegaconf."):
+        found = dict(state.pairs()) if isinstance(state, Pairs) else {}
         return found.get("_content", found.get("_val", LEFT_OUT))
     if name in _NAMESPACES:
         state = state[0] if isinstance(state, Tuple) and state else state
@@ -475,14 +426,14 @@ _DENSE = ("torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2")
 _TYPED = "torch._utils._rebuild_tensor_v3"
 _SUBCLASS = "torch._tensor._rebuild_from_type_v2"
 _WITH_STATE = "torch._utils._rebuild_parameter_with_state"
-_CONVERTED = "torch._utils._rebuild_device_tensor_from_cpu_tensor"
 #: Calls whose first argument is the tensor itself.
-_WRAPPERS = ("torch._utils._rebuild_parameter", _WITH_STATE, _CONVERTED)
+_WRAPPERS = ("torch._utils._rebuild_parameter", _WITH_STATE)
 _ODD = {
     "torch._utils._rebuild_sparse_tensor": ("E_UNSUPPORTED", "is not strided (it is sparse)"),
     "torch._utils._rebuild_sparse_csr_tensor": ("E_UNSUPPORTED", "is not strided (it is sparse)"),
     "torch._utils._rebuild_qtensor": ("E_UNSUPPORTED", "is quantized"),
     "torch._utils._rebuild_nested_tensor": ("E_UNSUPPORTED", "is nested"),
+    "torch._utils._rebuild_device_tensor_from_cpu_tensor": ("E_UNSUPPORTED", "lay on a device"),
     "torch._utils._rebuild_meta_tensor_no_storage": (
         "E_CORRUPT",
         "holds no numbers (device meta)",
@@ -495,13 +446,6 @@ _STORAGES = {
     # An untyped storage counts bytes; the tensor says what they are.
     **{"Byte": "uint8", "Untyped": "uint8"},
 }
-_DTYPES = frozenset(
-    (
-        *_STORAGES.values(),
-        *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
-        *("complex32", "uint16", "uint32", "uint64"),
-    )
-)
 #: Deeper than any trainer nests: objects count twice, once for what they hold.
 DEEPEST = 64
 _MOST_LOST = 20
@@ -533,42 +477,29 @@ class _Storage:
 class _Builder:
     """Makes plain values and tensors of records, each of them once."""
 
-    def __init__(
-        self, file: RegularFile, storages: Mapping[str, _Storage], limits: Limits, *, swap: bool
-    ) -> None:
-        self.tensors = 0
+    def __init__(self, file: RegularFile, storages: Mapping[str, _Storage], *, swap: bool) -> None:
+        self.found_tensor = False
         #: What could not be opened among tensors, with its kind: it may have been a weight.
         self.lost: list[str] = []
         self._map = mmap.mmap(file.handle, 0, access=mmap.ACCESS_COPY)
         self._storages = storages
         self._swap = swap
-        self._limits = limits
-        self._left = PARTS_PER_TENSOR * max(limits.max_tensors, FEWEST_TENSORS)
         #: The bytes of each storage, and its truth values: each is made once.
         self._bytes: dict[tuple[str, bool], torch.Tensor] = {}
         #: What was made already, by identity: the record (kept, so that no other takes its
-        #: identity), what was made of it, and the parts that it unfolds into.
-        self._known: dict[int, tuple[Any, Any, int]] = {}
-        self._open: set[int] = set()
+        #: identity), and what was made of it.
+        self._known: dict[int, tuple[Any, Any]] = {}
 
     def value(self, record: Any, path: Place = None, depth: int = 0) -> Any:
         """What a record stands for; `path` names it in errors."""
-        self._spend(1)
         if record is None or isinstance(record, bool | int | float | str | torch.Tensor):
             return record
         if id(record) in self._known:
-            _, made, parts = self._known[id(record)]
-            self._spend(parts)
-            return made
-        if id(record) in self._open:
-            raise damaged("a container in the file holds itself")
+            return self._known[id(record)][1]
         if depth > DEEPEST:
-            raise damaged("the containers in the file are nested too deeply")
-        self._open.add(id(record))
-        before = self._left
+            raise damaged("the containers in the file are nested too deeply, or in themselves")
         made = self._made(record, path, depth + 1)
-        self._open.discard(id(record))
-        self._known[id(record)] = record, made, before - self._left
+        self._known[id(record)] = record, made
         return made
 
     def _made(self, record: Any, path: Place, depth: int) -> Any:
@@ -582,9 +513,7 @@ class _Builder:
         tensor = self._tensor(record, path) if isinstance(record, Made) else None
         found = _meaning(record) if tensor is None else tensor
         if isinstance(found, torch.Tensor):
-            self.tensors += 1
-            if self.tensors > self._limits.max_tensors:
-                raise too_many(f"the file holds more than {self._limits.max_tensors} tensors")
+            self.found_tensor = True
         return found if found is LEFT_OUT else self.value(found, path, depth)
 
     def _dictionary(self, record: Pairs, path: Place, depth: int) -> dict[Any, Any]:
@@ -603,14 +532,8 @@ class _Builder:
             self.lost += lost[:_MOST_LOST]
         return found
 
-    def _spend(self, parts: int) -> None:
-        self._left -= parts
-        if self._left < 0:
-            raise too_many("the containers in the file unfold into more parts than a model has")
-
     def _tensor(self, made: Made, path: Place) -> torch.Tensor | None:
         """The tensor that a call would have rebuilt; None when the call is about something else."""
-        dtypes: list[str] = []
         for _ in range(4):  # a parameter of a subclass of a tensor is wrapped twice
             name, arguments = made.name, made.arguments
             if name in _ODD:
@@ -620,24 +543,19 @@ class _Builder:
             if made.state is not None or made.pairs is not None or made.items is not None:
                 raise _odd(path, "E_UNSUPPORTED", "changes after it was made")
             if name in _DENSE or name == _TYPED:
-                found, dtype = self._view(arguments, typed=name == _TYPED)
-                if any(other != dtype for other in dtypes):
-                    raise _odd(path, "E_UNSUPPORTED", "is to be converted to another dtype")
-                return found
+                return self._view(arguments, typed=name == _TYPED)
             if name in (_SUBCLASS, _WITH_STATE) and any(map(_changes, arguments[3:])):
                 raise _odd(path, "E_UNSUPPORTED", "has attributes that would change it")
             match arguments:
                 case [Named(inner), _, Tuple() as given, _] if name == _SUBCLASS:
                     made = Made(inner, given)
-                case [Made() as made, Named(dtype), _, _] if name == _CONVERTED:
-                    dtypes.append(_dtype_of(dtype))
-                case [Made() as made, *_] if name in _WRAPPERS and name != _CONVERTED:
+                case [Made() as made, *_] if name in _WRAPPERS:
                     pass
                 case _:
                     return None
         raise damaged()
 
-    def _view(self, arguments: list[Any], *, typed: bool) -> tuple[torch.Tensor, str]:
+    def _view(self, arguments: list[Any], *, typed: bool) -> torch.Tensor:
         """From (storage, offset, size, stride, requires_grad, hooks[, dtype][, metadata])."""
         match arguments:
             case [Stored(ident), int(offset), size, stride, *rest]:
@@ -657,16 +575,12 @@ class _Builder:
         found = torch.as_strided(numbers, lengths, steps, offset)
         match flags:
             case [] | [None]:
-                return found, dtype
-            case [Pairs() as pairs] if set(pairs[::2]) <= {"conj", "neg"}:
-                lazy = {name for name, done in pairs.pairs() if done is not False}
-                if not lazy <= _lazy_properties(found) or set(map(type, pairs[1::2])) - {bool}:
-                    raise damaged()
+                return found
+            case [Pairs(["conj", True])] if found.is_complex():
+                return found.conj()
             case _:
                 fact = "a tensor in the file has properties that memaudit does not know"
                 raise refusal("E_UNSUPPORTED", fact, hint="save plain dense tensors")
-        found = found.conj() if "conj" in lazy else found
-        return (torch._neg_view(found) if "neg" in lazy else found), dtype  # pyright: ignore
 
     def _numbers(self, key: str, dtype: str) -> torch.Tensor:
         """The numbers of a storage, in the file itself unless they must be moved."""
@@ -753,7 +667,7 @@ def _require_inside(offset: int, size: list[int], stride: list[int], *, room: in
 def _dtype_of(name: str) -> str:
     """The dtype behind a name such as `torch.float32`."""
     found = name.removeprefix("torch.")
-    if found not in _DTYPES or found == name:
+    if found not in DTYPES or found == name:
         raise _unsupported(f"a tensor of the dtype {name}")
     return found
 
@@ -810,16 +724,16 @@ def _read_torch(
     if _is_module(root):
         raise _whole_module(list(foreign))
     if not access.allow_pickle:
-        _refuse_objects(answer, root, records)
+        _refuse_objects(answer, root)
     declared = _declared(records)
     storages = (
         _in_archive(declared, spans)
         if keys is None
         else _in_a_row(file, declared, keys, answer["end"])
     )
-    builder = _Builder(file, storages, access.limits, swap=swap)
+    builder = _Builder(file, storages, swap=swap)
     content = builder.value(root)
-    if not builder.tensors:
+    if not builder.found_tensor:
         if _holds_module(root):
             raise _whole_module(list(foreign))
         if isinstance(root, Made) and root.name and not is_plain(root.name):
@@ -894,13 +808,3 @@ def _notes(foreign: Mapping[str, int], lost: Sequence[str], *, allowed: bool) ->
         yield f"{how}: {listed(kinds, most=20, limit=LONGEST_NAME)}"
     if lost:
         yield f"left out among the tensors: {listed(lost, most=20, limit=LONGEST_NAME)}"
-
-
-def _lazy_properties(tensor: torch.Tensor) -> set[str]:
-    """What torch may have left to be done when it is read: conj of complex numbers, neg of floats.
-
-    Only the imaginary part of what is conjugate has `neg`.
-    """
-    if tensor.is_complex():
-        return {"conj", "neg"}
-    return {"neg"} if tensor.is_floating_point() and tensor.element_size() > 1 else set()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from memaudit.errors import ArgumentError, MemauditError, SourceError, clean, nearest
 from memaudit.loading.access import SAFE, Access
-from memaudit.loading.files import NOT_FOUND_HINT
+from memaudit.loading.files import NOT_FOUND_HINT, SUFFIXES
 from memaudit.registry import DEMOS
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*(@[\w][\w./-]*)?\Z", re.ASCII)
 REVISION = re.compile(r"[\w][\w./-]*\Z", re.ASCII)
 #: A missing name with one of these endings was meant as a file, not as a hub id.
-FILE_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".npz", ".json", ".msgpack")
+FILE_SUFFIXES = (*SUFFIXES, ".json")
 TIMM_PREFIXES = ("timm:", "hf-hub:", "local-dir:")
 DEMO_FOLDER = Path(__file__).resolve().parent.parent / "demos"
 

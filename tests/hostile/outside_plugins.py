@@ -7,7 +7,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -72,14 +71,6 @@ class Adapter(AbstractAdapter):
         return Halving(type(self).spoil)
 
 
-class BuildRaises(Adapter):
-    __init__ = raising(RuntimeError("no licence"))
-
-
-class ClaimRaises(Adapter):
-    claim = raising(KeyError("no such thing"))
-
-
 class ClaimHangs(Adapter):
     claim = hanging
 
@@ -92,10 +83,6 @@ class FromTheFuture(Adapter):
     contract = 99
 
 
-class AnswerRaises(Adapter):
-    spoil = raising(RuntimeError("the kernel is gone"))
-
-
 class AnswerIsNan(Adapter):
     @staticmethod
     def spoil(inputs: Tensor, answer: Tensor) -> Tensor:
@@ -106,10 +93,6 @@ class AnswerIsFlat(Adapter):
     @staticmethod
     def spoil(inputs: Tensor, answer: Tensor) -> Tensor:
         return answer[0, 0]
-
-
-class NoMemory(Adapter):
-    spoil = raising(MemoryError())
 
 
 class LittleMemory(Adapter):
@@ -149,34 +132,9 @@ class ProbeRaises(Probe):
     measure = raising(LookupError("nothing found"))
 
 
-class ProbeLeaves(Probe):
-    measure = raising(SystemExit(0))
-
-
-class ProbeRunsOut(Probe):
-    measure = raising(MemoryError())
-
-
 class ProbeAnswersNonsense(Probe):
     def measure(self, subject: Any, setting: Any, tools: Any = NO_TOOLS) -> Any:
         return {"memory": float("nan")}
-
-
-class ProbeAnswersNan(Probe):
-    def measure(self, subject: Any, setting: Any, tools: Any = NO_TOOLS) -> Any:
-        return AssumptionsResult((Assumption("friendly", True, float("nan"), float("inf")),))
-
-
-@dataclass(frozen=True)
-class Unshown(AssumptionsResult):
-    sections = raising(IndexError("no section"))
-
-
-class ProbeCannotBeShown(Probe):
-    result = Unshown
-
-    def measure(self, subject: Any, setting: Any, tools: Any = NO_TOOLS) -> Any:
-        return Unshown(super().measure(subject, setting, tools).items)
 
 
 class ProbeHangs(Probe):

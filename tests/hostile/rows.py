@@ -92,7 +92,7 @@ class Row:
     of `modes` added to them. `check` asserts what else must hold; `says` stands in the error. Where
     the row needs limits, signals, a plugin or another user, it runs in a process of its own:
     `first` is called there before the command, or `command` in place of it, and `room` is the
-    address space, in megabytes, beside what torch takes.
+    address space, in megabytes, beside what torch takes. `slow` rows are run before a release.
     """
 
     name: str
@@ -107,13 +107,16 @@ class Row:
     command: Callable[[list[str]], int] | None = None
     room: int = 0
     unprivileged: bool = False
+    slow: bool = False
     writes: tuple[str, ...] = ()
 
 
 def parametrized(rows: Sequence[Row]) -> pytest.MarkDecorator:
     """One test for each row, called by its name."""
     assert len({row.name for row in rows}) == len(rows), "two rows have one name"
-    return pytest.mark.parametrize("row", rows, ids=[row.name for row in rows])
+    marks = {True: [pytest.mark.slow], False: []}
+    every = [pytest.param(row, id=row.name, marks=marks[row.slow]) for row in rows]
+    return pytest.mark.parametrize("row", every)
 
 
 def run(row: Row, module: str, capfd: pytest.CaptureFixture[str]) -> None:

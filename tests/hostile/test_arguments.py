@@ -36,19 +36,11 @@ def missing(name: str, source: str, says: str = "") -> Row:
     return Row(name, words("scan", source), 3, "E_NOT_FOUND", says, before_work)
 
 
-def overwriting(target: Callable[[Path, Scene], Path]) -> Arrange:
+def overwriting(scene: Scene) -> list[str]:
     """A report that would take the place of the model that is audited."""
-
-    def arrange(scene: Scene) -> list[str]:
-        model = write(scene.inputs / "model.safetensors")
-        return ["scan", str(model), "--quick", "--json", str(target(model, scene))]
-
-    return arrange
-
-
-def link_to(model: Path, scene: Scene) -> Path:
+    model = write(scene.inputs / "model.safetensors")
     (scene.output / "report.json").symlink_to(model)
-    return scene.output / "report.json"
+    return ["scan", str(model), "--quick", "--json", "report.json"]
 
 
 def existing_folder(scene: Scene) -> list[str]:
@@ -64,34 +56,21 @@ def still_there(outcome: Outcome) -> None:
 
 ARGUMENTS = [
     missing("a path that is not there", "no/such/dir/model.pt", "org/name"),
-    missing("a folder without weights", "."),
     wrong("an empty source", "scan", ""),
     wrong("an unknown demo", "scan", "demo:lstn", says="lstm"),
     wrong("an unknown query", *DEMO, "--query", "heavyside", says="heaviside"),
-    wrong("an unknown option", *DEMO, "--horizn", "64", says="--horizon"),
-    wrong("an unknown setting", *DEMO, "--set", "epsilom=1", says="epsilon"),
-    wrong("an unknown gate", *DEMO, "--fail-on", "warnings", says="warning"),
     *(
-        wrong(f"{option} {value[:20]}", *DEMO, option, value, says=option[2:])
+        wrong(f"{option} {value}", *DEMO, option, value, says=option[2:])
         for option, value in (
             ("--horizon", "7"),
-            ("--horizon", "9" * 5000),
-            ("--seed", "-1"),
             ("--timeout", "nan"),
         )
     ),
-    *(
-        wrong(f"--set {pair}", *DEMO, "--set", pair, says=pair.partition("=")[0])
-        for pair in ("epsilon=NaN", "amplitudes=[1,-1]", "max_bytes=0")
-    ),
+    wrong("--set max_bytes=0", *DEMO, "--set", "max_bytes=0", says="max_bytes"),
     wrong("a bad variable", *DEMO, env={"MEMAUDIT_HORIZON": "abc"}, says="MEMAUDIT_HORIZON"),
     wrong("--quick and --thorough", *DEMO, "--quick", "--thorough"),
-    wrong("two reports on stdout", *DEMO, "--json", "-", "--report", "terminal=-"),
     wrong("a revision of a demo", *DEMO, "--revision", "main", says="revision"),
-    wrong("a report in no folder", *DEMO, "--json", "no/such/r.json"),
-    wrong("a report that is a folder", *DEMO, "--json", "."),
-    Row("a report in place of the model", overwriting(lambda m, _: m), 2, "E_ARGUMENT"),
-    Row("a report through a link to the model", overwriting(link_to), 2, "E_ARGUMENT"),
+    Row("a report through a link to the model", overwriting, 2, "E_ARGUMENT"),
     Row(
         "a folder for the result that exists",
         existing_folder,
@@ -103,21 +82,16 @@ ARGUMENTS = [
 ]
 
 
-def every(change: Callable[[Tensor], Tensor], kind: type[nn.RNNBase] = nn.LSTM) -> Any:
+def every(change: Callable[[Tensor], Tensor]) -> Any:
     """A file whose tensors were all changed alike."""
-    return saved("m.safetensors", lambda: {k: change(v) for k, v in weights(kind).items()})
+    return saved("m.safetensors", lambda: {k: change(v) for k, v in weights().items()})
 
 
-def spoilt(**numbers: list[float]) -> Any:
-    """A file with some bad numbers in some tensors."""
-
-    def tensors() -> dict[str, Tensor]:
-        found = weights()
-        for name, values in numbers.items():
-            found[f"rnn.{name}"].view(-1)[: len(values)] = torch.tensor(values)
-        return found
-
-    return saved("model.pt", tensors)
+def spoilt() -> dict[str, Tensor]:
+    """Weights of which two are no numbers."""
+    found = weights()
+    found["rnn.weight_hh_l0"].view(-1)[:2] = torch.nan
+    return found
 
 
 def doubling() -> dict[str, Tensor]:
@@ -138,11 +112,6 @@ def grown(outcome: Outcome) -> None:
     assert (impulse["status"], impulse["decay"]["kind"]) == ("diverged", "growing")
     assert 0 < len(impulse["values"]) < 256
     assert {"MA102", "MA109"} <= codes(outcome)
-
-
-def never_finite(outcome: Outcome) -> None:
-    assert {curve["status"] for curve in outcome.curves().values()} == {"diverged"}
-    assert "MA109" in codes(outcome)
 
 
 def constant(outcome: Outcome) -> None:
@@ -166,11 +135,9 @@ def alike(outcome: Outcome) -> None:
     assert first == second
 
 
-NAN, INF = float("nan"), float("inf")
 RELU = ("--set", "nonlinearity=relu", "--dtype", "float32", "--horizon", "256")
 NUMBERS = [
-    refused("NaN weights", spoilt(weight_hh_l0=[NAN, NAN]), "E_NONFINITE", "2 NaN"),
-    refused("infinite weights", spoilt(bias_ih_l0=[INF, -INF]), "E_NONFINITE", "2 infinite"),
+    refused("NaN weights", saved("model.pt", spoilt), "E_NONFINITE", "2 NaN"),
     refused(
         "weights too large for the dtype",
         every(lambda tensor: tensor.double() * 1e300),
@@ -179,20 +146,8 @@ NUMBERS = [
         "--dtype",
         "float32",
     ),
-    refused("whole numbers", every(lambda tensor: (10 * tensor).long()), "E_WEIGHTS"),
     refused("a layer of width 0", every(lambda tensor: tensor[:0]), "E_WEIGHTS"),
     Row("overflow in the middle", scan(saved("m.safetensors", doubling), *RELU), 0, check=grown),
-    Row(
-        "overflow at once",
-        # Under tanh infinity is one again, or a difference of infinities, as processors add up.
-        scan(
-            every(lambda tensor: torch.full_like(tensor, 1e308, dtype=torch.float64), nn.RNN),
-            "--set",
-            "nonlinearity=relu",
-        ),
-        0,
-        check=never_finite,
-    ),
     Row("zero weights", scan(every(torch.zeros_like)), 0, check=constant),
     Row(
         "the same seed twice",

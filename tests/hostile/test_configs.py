@@ -58,10 +58,6 @@ def gigabyte(path: Path, scene: Scene) -> None:
     os.truncate(path, 1 << 30)
 
 
-def fifo(path: Path, scene: Scene) -> None:
-    os.mkfifo(path)
-
-
 def evil_code(path: Path, scene: Scene) -> None:
     """A module that a careless reader would import."""
     path.write_text(f"open({str(scene.canary)!r}, 'w').close()\nclass Evil: ...\n")
@@ -72,16 +68,6 @@ def evil_tags(path: Path, scene: Scene) -> None:
     tags = ("!!python/object/apply:os.system", "!!python/object/new:os.system", "!os.system")
     lines = [f"k{i}: {tag} ['touch {scene.canary}']\n" for i, tag in enumerate(tags)]
     path.write_text("".join([*lines, "n: !!python/name:os.system ''\n"]))
-
-
-def named(arrange: Arrange) -> Arrange:
-    """The same, but the user names the file."""
-
-    def of_the_file(scene: Scene) -> list[str]:
-        word, place, *options = arrange(scene)
-        return [word, f"{place}/model.safetensors", *options]
-
-    return of_the_file
 
 
 def unfolding() -> bytes:
@@ -112,32 +98,22 @@ def only_an_adapter(scene: Scene) -> list[str]:
 
 
 CONFIGS = [
-    *(broken(f"a size of {size!r}", {"hidden_size": size}) for size in (-16, "16")),
+    broken("a size of -16", {"hidden_size": -16}),
     broken("a size of 1e9", {"hidden_size": 10**9}, "E_LIMIT", room=500),
-    broken("a size of NaN", b'{"hidden_size": NaN}'),
-    broken("a size of 5000 digits", b'{"n": ' + b"9" * 5000 + b"}"),
     broken("a size stated twice", b'{"hidden_size": 4, "hidden_size": 8}'),
     broken("another size than the weights", {"kind": "lstm", "hidden_size": 8}),
     broken("a million layers", {"n_layer": 10**6}, "E_LIMIT", room=500),
-    broken("a vocabulary for 25 GB", {"vocab_size": 4 * 10**8, "hidden_size": 16}, "E_LIMIT"),
     broken("not JSON", b"{not json"),
-    broken("null", b"null"),
     broken("deep nesting", DEEP, room=500),
     broken("unknown quantization", {"quantization_config": {"quant_method": "x"}}, "E_UNSUPPORTED"),
     broken("a config outside", link_outside, "E_PATH"),
-    broken("a config that is a FIFO", fifo, "E_PATH", room=500),
     broken("a config of a gigabyte", gigabyte, "E_LIMIT", room=500),
     Row("an adapter of a foreign base", only_an_adapter, 3, "E_UNSUPPORTED", "foreign/base"),
-    works("a byte-order mark", folder(b"\xef\xbb\xbf" + b'{"hidden_size": 4}')),
-    works("no config", folder()),
-    works("an unknown type", folder({"model_type": "nonsense", "architectures": ["Nonsense"]})),
     works(
         "auto_map",
         folder({"auto_map": CODE, "a": [{"auto_map": CODE}], "trust_remote_code": True}, **EVIL),
     ),
     works("names of kernels", folder(KERNELS)),
-    works("a tokenizer that is a FIFO", folder(tokenizer__json=fifo), room=900),
-    works("a link beside a file that is named", named(folder(link_outside))),
 ]
 
 
@@ -146,11 +122,8 @@ def yaml(name: str, text: Any, code: str = "E_CONFIG", **more: Any) -> Row:
 
 
 SETTINGS = [
-    works("YAML: honest", folder(config__yaml=b"model: {_target_: src.Net, hidden_size: 4}")),
     works("YAML: tags that name code", folder(config__yaml=evil_tags)),
     yaml("references that unfold", unfolding(), room=500),
-    yaml("a link outside", link_outside, "E_PATH"),
-    yaml("a vocabulary for 25 GB", b"d: {vocab_size: 400000000, d_model: 16}", "E_LIMIT"),
 ]
 
 
@@ -209,7 +182,6 @@ def nothing_fits(config: dict[str, Any], tensors: dict[str, torch.Tensor]) -> No
 
 
 ZOOS = [
-    fine("honest", bert(), of_bert),
     misfit("a tensor is missing", lambda c, w: w.pop(HEAD), "E_WEIGHTS", HEAD),
     misfit(
         "a surplus tensor in a layer",
@@ -219,14 +191,10 @@ ZOOS = [
     ),
     misfit("a tensor of another shape", another_head, "E_WEIGHTS", HEAD),
     misfit("no tensor fits", nothing_fits, "E_WEIGHTS"),
-    misfit("more layers than weights", stated(num_hidden_layers=3), "E_WEIGHTS", "layer.2"),
-    misfit("not a number", lambda c, w: w[HEAD].fill_(torch.nan), "E_NONFINITE", HEAD),
     misfit("an activation that is none", stated(hidden_act="evil"), "E_CONFIG"),
-    misfit("an unknown type", stated(model_type="evil"), "E_UNSUPPORTED"),
     misfit(
         "code in the repository", stated(model_type="evil", auto_map=CODE), "E_UNSUPPORTED", **EVIL
     ),
-    fine("code that is not needed", bert(stated(auto_map=CODE), **EVIL), of_bert),
     fine("a foreign kernel", bert(stated(_attn_implementation="evil/kernel")), of_bert),
     fine("no tokenizer", bert(stated(), "--query", "context", tokenizer__json=b"{"), no_tokenizer),
 ]

@@ -85,26 +85,14 @@ ROWS = [
         plugin(f"an adapter that {does}", "adapters", target)
         for does, target in (
             ("ends the program at import", BROKEN),
-            ("is not there", "tests.nowhere:X"),
-            ("cannot be built", "BuildRaises"),
-            ("raises when it is asked", "ClaimRaises"),
             ("is for a newer contract", "FromTheFuture"),
         )
     ),
     plugin("an adapter that hangs", "adapters", "ClaimHangs", exit=130, check=None),
-    *(
-        plugin(f"a chosen adapter that {does}", "adapters", target, *MINE, code="E_PLUGIN")
-        for does, target in (
-            ("does not import", BROKEN),
-            ("is for a newer contract", "FromTheFuture"),
-            ("raises when it loads", "LoadRaises"),
-        )
-    ),
-    plugin("a model that raises", "adapters", "AnswerRaises", *MINE, code="E_PLUGIN"),
+    plugin("a chosen adapter that raises", "adapters", "LoadRaises", *MINE, code="E_PLUGIN"),
     plugin("a model that answers NaN", "adapters", "AnswerIsNan", *MINE, check=diverged),
     plugin("another shape", "adapters", "AnswerIsFlat", *MINE, code="E_UNSUPPORTED", exit=3),
     plugin("memory for three sequences", "adapters", "LittleMemory", *MINE, check=halved),
-    plugin("no memory at all", "adapters", "NoMemory", *MINE, code="E_MEMORY"),
     Row(
         "two adapters of one name",
         lambda scene: list(SCAN),
@@ -124,13 +112,8 @@ ROWS = [
         check=kept,
     ),
     probe("raises", "ProbeRaises"),
-    probe("leaves", "ProbeLeaves"),
-    probe("runs out of memory", "ProbeRunsOut", code="E_MEMORY"),
     probe("answers nonsense", "ProbeAnswersNonsense"),
-    probe("answers NaN", "ProbeAnswersNan"),
-    probe("cannot be shown", "ProbeCannotBeShown"),
     probe("moves the weights", "ProbeMovesTheWeights", check=untouched),
-    probe("moves the weights and raises", "ProbeMovesTheWeightsAndRaises", check=untouched),
     plugin("a rule that raises", "findings", "rule_raises", check=judged),
     plugin("a report that raises", "reports", "Form", *FORM, code="E_PLUGIN", check=whole),
 ]

@@ -9,7 +9,6 @@ import csv
 import json
 import sys
 import unicodedata
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -165,13 +164,11 @@ def in_file_name(name: str) -> Arrange:
     return arrange
 
 
-def in_error(name: str, number: float) -> Arrange:
-    """Names that stand in an error: of a layer with bad numbers, or where no layer is found."""
+def in_error(name: str) -> Arrange:
+    """A name that stands in an error, as no layer is found."""
 
     def arrange(scene: Scene) -> list[str]:
         tensors = {"x": torch.ones(2, 2), name: torch.ones(2, 2)}
-        if number != number:
-            tensors = {key: tensor * number for key, tensor in layers(name).items()}
         return ["scan", str(write(scene.inputs / "model.safetensors", tensors))]
 
     return arrange
@@ -197,16 +194,12 @@ def clean_card(outcome: Outcome) -> None:
     assert all(isinstance(entry["value"], int | float) for entry in yaml.safe_load(numbers))
 
 
-def planted(place: str, make: Callable[[Path], object]) -> Arrange:
+def linked_card(scene: Scene) -> list[str]:
     """A folder with a link in the place of what a card writes."""
-
-    def arrange(scene: Scene) -> list[str]:
-        folder = write(scene.inputs / "model" / "model.safetensors").parent
-        make(scene.inputs / "secret")
-        (folder / place).symlink_to(scene.inputs / "secret")
-        return ["card", str(folder), "--quick", "--horizon", "64"]
-
-    return arrange
+    folder = write(scene.inputs / "model" / "model.safetensors").parent
+    (scene.inputs / "secret").touch()
+    (folder / "README.md").symlink_to(scene.inputs / "secret")
+    return ["card", str(folder), "--quick", "--horizon", "64"]
 
 
 FORMATS = [word for option in FILES.values() for word in option]
@@ -219,38 +212,23 @@ ROWS = [
             check=clean_everywhere,
             first=with_csv,
             writes=tuple(FILES),
+            slow=what
+            in ("reversed text", "a command", "a pile of marks", "a path", "half a letter"),
         )
         for what, name in NAMES.items()
     ),
-    *(
-        Row(f"{what} in {place}", arrange(NAMES[what]), 0, check=clean_report)
-        for what, place, arrange in (
-            ("escape codes", "a config", in_config),
-            ("reversed text", "a file name", in_file_name),
-            ("line breaks", "a file name", in_file_name),
-        )
-    ),
+    Row("escape codes in a config", in_config(NAMES["escape codes"]), 0, check=clean_report),
+    Row("line breaks in a file name", in_file_name(NAMES["line breaks"]), 0, check=clean_report),
     Row(
         "escape codes in an error",
-        in_error(NAMES["escape codes"], 1.0),
+        in_error(NAMES["escape codes"]),
         3,
         "E_UNSUPPORTED",
         check=clean_streams,
     ),
-    Row(
-        "line breaks among bad numbers",
-        in_error(NAMES["line breaks"], float("nan")),
-        3,
-        "E_NONFINITE",
-        check=clean_streams,
-    ),
     Row("a megabyte in a name", in_tensors("x" * 1_000_000), 3, "E_LIMIT", check=clean_streams),
-    *(
-        Row(f"{what} in a card", in_card(NAMES[what]), 0, check=clean_card, writes=("model",))
-        for what in ("a tag", "markup")
-    ),
-    Row("a link in place of the card", planted("README.md", Path.touch), 3, "E_PATH"),
-    Row("a link in place of its results", planted(".eval_results", Path.mkdir), 3, "E_PATH"),
+    Row("markup in a card", in_card(NAMES["markup"]), 0, check=clean_card, writes=("model",)),
+    Row("a link in place of the card", linked_card, 3, "E_PATH"),
 ]
 
 

@@ -26,18 +26,15 @@ class Part:
     data: bytes = b""
     method: int = STORED
     flags: int = 0
+    version: int = 20
     size: int | None = None
     checksum: int | None = None
     local_name: bytes | None = None
-    local_method: int | None = None
     header: int | None = None
     extra: bytes = b""
-    raw: bytes | None = None
 
     @property
     def packed(self) -> bytes:
-        if self.raw is not None:
-            return self.raw
         if self.method != DEFLATED:
             return self.data
         squeeze = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
@@ -45,15 +42,14 @@ class Part:
 
     def local(self) -> bytes:
         name = self.name if self.local_name is None else self.local_name
-        method = self.method if self.local_method is None else self.local_method
         return struct.pack(
-            "<4sHHHHHIIIHH", b"PK\3\4", 20, self.flags, method, 0, 0, 0, 0, 0, len(name), 0
+            "<4sHHHHHIIIHH", b"PK\3\4", 20, self.flags, self.method, 0, 0, 0, 0, 0, len(name), 0
         ) + (name + self.packed)
 
     def listed(self, header: int) -> bytes:
         size = len(self.data) if self.size is None else self.size
         checksum = zlib.crc32(self.data) if self.checksum is None else self.checksum
-        numbers = (0, 20, self.flags, self.method, 0, 0, checksum, len(self.packed), size)
+        numbers = (0, self.version, self.flags, self.method, 0, 0, checksum, len(self.packed), size)
         lengths = (len(self.name), len(self.extra), 0, 0, 0, 0)
         place = header if self.header is None else self.header
         head = struct.pack("<4sHHHHHHIIIHHHHHII", b"PK\1\2", *numbers, *lengths, place)
@@ -77,13 +73,12 @@ def end_64(count: int, size: int, start: int, *, where: int) -> bytes:
 def archive(
     parts: Sequence[Part],
     *,
-    before: bytes = b"",
     count: int | None = None,
     comment: bytes = b"",
     large: str = "",
 ) -> bytes:
     """The parts in an archive; `large` adds a 64-bit record that is `right` or lies."""
-    body, listed = bytearray(before), bytearray()
+    body, listed = bytearray(), bytearray()
     for part in parts:
         listed += part.listed(len(body))
         body += part.local()
@@ -119,13 +114,6 @@ def header_only(text: str, body: bytes = b"") -> bytes:
     return b"\x93NUMPY\1\0" + struct.pack("<H", len(line)) + line + body
 
 
-def bomb(megabytes: int) -> bytes:
-    """An array of zeros that packs to a thousandth, made without ever being there."""
-    squeeze = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
-    raw = b"".join(squeeze.compress(bytes(1 << 20)) for _ in range(megabytes)) + squeeze.flush()
-    return archive([Part(b"w.npy", method=DEFLATED, size=megabytes << 20, raw=raw)])
-
-
 def crooked() -> dict[str, tuple[bytes, str]]:
     """What is wrong → the archive and the code of its refusal."""
     return {**crooked_ends(), **crooked_names(), **crooked_sizes()}
@@ -134,24 +122,15 @@ def crooked() -> dict[str, tuple[bytes, str]]:
 def crooked_ends() -> dict[str, tuple[bytes, str]]:
     """Archives whose directory is looked for in two places, or counted in two ways."""
     parts = torch_parts()
-    ones = array(np.ones(4))
     whole = archive(parts)
     return {
         "text before it": (b"hello" + whole, "E_CORRUPT"),
         "another archive before it": (archive(torch_parts("first")) + whole, "E_CORRUPT"),
-        "bytes before it that it knows of": (archive(parts, before=bytes(64)), "E_CORRUPT"),
-        "a hidden member before it": (
-            archive(parts, before=Part(b"b.npy", ones).local()),
-            "E_CORRUPT",
-        ),
         "bytes behind it": (whole + bytes(100), "E_CORRUPT"),
-        "a comment": (archive(parts, comment=b"hello"), "E_CORRUPT"),
         "a second end in a comment": (archive(parts, comment=end(0, 0, 0)), "E_CORRUPT"),
-        "a second end behind it": (whole + end(0, 0, 0), "E_CORRUPT"),
         "a large record elsewhere": (archive(parts, large="elsewhere"), "E_CORRUPT"),
         "a large record that disagrees": (archive(parts, large="fewer"), "E_CORRUPT"),
         "fewer members counted than listed": (archive(parts, count=1), "E_CORRUPT"),
-        "more members counted than listed": (archive(parts, count=len(parts) + 1), "E_CORRUPT"),
         "half of it": (whole[: len(whole) // 2], "E_CORRUPT"),
     }
 
@@ -164,17 +143,11 @@ def crooked_names() -> dict[str, tuple[bytes, str]]:
             archive([*parts, Part(b"archive/x", local_name=b"archive/y")]),
             "E_CORRUPT",
         ),
-        "a member packed in two ways": (
-            archive([*parts, Part(b"archive/x", local_method=DEFLATED)]),
-            "E_CORRUPT",
-        ),
         "NUL in a name": (archive([*parts, Part(b"archive/data.pkl\0x")]), "E_CORRUPT"),
         "two members of one name": (archive([*parts, parts[0]]), "E_CORRUPT"),
         "names that differ in case": (archive([*parts, Part(b"archive/DATA.PKL")]), "E_CORRUPT"),
         "two roots": (archive([*parts, *torch_parts("other")]), "E_CORRUPT"),
-        "a member outside the root": (archive([*parts, Part(b"data.pkl")]), "E_CORRUPT"),
         "a climbing member": (archive([*parts, Part(b"archive/../../x")]), "E_CORRUPT"),
-        "an absolute member": (archive([*parts, Part(b"/archive/x")]), "E_CORRUPT"),
         "a backslash": (archive([*parts, Part(b"archive/data\\0")]), "E_CORRUPT"),
     }
 
@@ -184,6 +157,7 @@ def crooked_sizes() -> dict[str, tuple[bytes, str]]:
     parts = torch_parts()
     ones = array(np.ones(4))
     wide = struct.pack("<HHQ", 1, 8, 1 << 40)
+    beyond = struct.pack("<HHQ", 1, 8, (1 << 64) - 1)
     outer = Part(b"a.npy", ones + Part(b"b.npy", ones).local())
     hidden = 30 + len(outer.name) + len(ones)
     return {
@@ -195,8 +169,8 @@ def crooked_sizes() -> dict[str, tuple[bytes, str]]:
             archive([*parts, Part(b"archive/x", header=1 << 30)]),
             "E_CORRUPT",
         ),
-        "a member in the directory": (
-            archive([*parts, Part(b"archive/x", ones, size=1 << 20)]),
+        "a member beyond any file": (
+            archive([*parts, Part(b"archive/x", header=0xFFFFFFFF, extra=beyond)]),
             "E_CORRUPT",
         ),
         "a size of a terabyte": (
@@ -212,9 +186,10 @@ def crooked_sizes() -> dict[str, tuple[bytes, str]]:
             archive([Part(b"w.npy", bytes(1 << 24), DEFLATED, size=100)]),
             "E_CORRUPT",
         ),
-        "less unpacked than stated": (
-            archive([Part(b"w.npy", ones, DEFLATED, size=len(ones) + 1)]),
-            "E_CORRUPT",
+        "a format of another age": (archive([Part(b"w.npy", ones, version=64)]), "E_UNSUPPORTED"),
+        "a packing that Python does not have": (
+            archive([Part(b"w.npy", ones, 9)]),
+            "E_UNSUPPORTED",
         ),
         "an encrypted member": (archive([Part(b"w.npy", ones, flags=1)]), "E_UNSUPPORTED"),
         "a packed torch file": (
@@ -229,38 +204,17 @@ def crooked_sizes() -> dict[str, tuple[bytes, str]]:
 #: Arrays that are none.
 ARRAYS: dict[str, tuple[bytes, str]] = {
     "Python objects": (array(np.array([{}], dtype=object)), "E_UNSAFE_FORMAT"),
-    "records with Python objects": (
-        array(np.array([({}, 1)], dtype=[("a", object), ("b", "i4")])),
-        "E_UNSAFE_FORMAT",
-    ),
     "dates": (array(np.array(["2020-01-01"], dtype="datetime64[D]")), "E_UNSUPPORTED"),
-    "records": (array(np.zeros(2, dtype=[("a", "f4")])), "E_UNSUPPORTED"),
     "numbers of 16 bytes": (array(np.zeros(2, dtype=np.longdouble)), "E_UNSUPPORTED"),
     "a shape of a terabyte": (
         header_only("{'descr':'<f8','fortran_order':False,'shape':(1000000000000,)}", bytes(8)),
-        "E_CORRUPT",
-    ),
-    "a shape with a minus": (
-        header_only("{'descr':'<f8','fortran_order':False,'shape':(-1,-1)}", bytes(8)),
         "E_CORRUPT",
     ),
     "a zero that hides an overflow": (
         header_only(f"{{'descr':'<f8','fortran_order':False,'shape':(0,{1 << 62},{1 << 62})}}"),
         "E_CORRUPT",
     ),
-    "a length that is no size": (
-        header_only("{'descr':'<f8','fortran_order':False,'shape':(True,)}", bytes(8)),
-        "E_CORRUPT",
-    ),
-    "numbers of no size": (
-        header_only("{'descr':'<V0','fortran_order':False,'shape':(1000000000000,)}"),
-        "E_UNSUPPORTED",
-    ),
     "a header in brackets": (header_only("(" * 9000), "E_CORRUPT"),
-    "a header that calls": (
-        header_only("{'descr':'<f8','fortran_order':False,'shape':__import__('os').sep}"),
-        "E_CORRUPT",
-    ),
     "a header that never ends": (b"\x93NUMPY\1\0\xff\xff{", "E_CORRUPT"),
     "truth values of 7": (
         header_only("{'descr':'|b1','fortran_order':False,'shape':(2,)}", b"\7\1"),

@@ -49,11 +49,6 @@ MALFORMED: dict[str, tuple[bytes, str, str]] = {
         "E_CORRUPT",
         "damaged",
     ),
-    "a key that is no text": (
-        b"\x82" + write.text("w") + ONE + b"\xa1\xff\xc0",
-        "E_CORRUPT",
-        "damaged",
-    ),
     "maps, far too deep": (nested(100_000), "E_CORRUPT", "nested"),
     "a map of four billion": (b"\xdf\xff\xff\xff\xff\xa1w" + ONE, "E_CORRUPT", "cut short"),
     "a shape larger than its bytes": (
@@ -61,12 +56,6 @@ MALFORMED: dict[str, tuple[bytes, str, str]] = {
         "E_CORRUPT",
         "as large as it says",
     ),
-    "a shape that overflows": (
-        with_array(write.array((1 << 62, 1 << 62, 0), "float32", b"")),
-        "E_CORRUPT",
-        "as large as it says",
-    ),
-    "a negative length": (lengths(b"\xff", b"\xff"), "E_CORRUPT", "as large as it says"),
     "65 dimensions": (lengths(*[b"\x01"] * 65), "E_CORRUPT", "as large as it says"),
     "text instead of numbers": (
         with_array(
@@ -76,7 +65,6 @@ MALFORMED: dict[str, tuple[bytes, str, str]] = {
         "damaged",
     ),
     "an array of objects": (lengths(b"\x01", dtype="object"), "E_UNSUPPORTED", "object"),
-    "a dtype that is an attribute": (lengths(b"\x01", dtype="load"), "E_UNSUPPORTED", "load"),
     "truth values of 7": (with_array(write.array((1,), "bool", b"\x07")), "E_CORRUPT", "truth"),
     "a scalar with a shape": (
         with_array(write.array((1,), "float32", _ONE, code=3)),
@@ -89,13 +77,11 @@ MALFORMED: dict[str, tuple[bytes, str, str]] = {
         "complex",
     ),
     "pieces too few": (chunked(chunks=write.entries({"0": ONE})), "E_CORRUPT", "as large"),
-    "pieces out of order": (chunked(chunks=write.entries({"0": ONE, "2": ONE})), "E_CORRUPT", ""),
     "pieces of two dtypes": (
         chunked(chunks=write.entries({"0": ONE, "1": write.array((1,), "int32", _ONE)})),
         "E_CORRUPT",
         "belong together",
     ),
     "pieces with something else": (chunked(more=b"\xc0"), "E_CORRUPT", "pieces"),
-    "no pieces": (chunked(chunks=b"\x80", shape=b"\x80"), "E_CORRUPT", "belong together"),
     "no arrays": (write.entries({"w": b"\x01"}), "E_WEIGHTS", "no weights"),
 }

@@ -107,7 +107,14 @@ def without_place(config: Any) -> dict[str, Any]:
     return {key: value for key, value in config.to_dict().items() if "name_or_path" not in key}
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=str)
+@pytest.mark.parametrize(
+    "family",
+    [
+        f if str(f) in ("mamba", "rwkv") else pytest.param(f, marks=pytest.mark.slow)
+        for f in FAMILIES
+    ],
+    ids=str,
+)
 def test_a_recurrent_family_keeps_its_config_and_gets_no_hostile_key(
     family: Family, tmp_path: Path
 ) -> None:

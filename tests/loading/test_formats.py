@@ -125,17 +125,21 @@ def test_a_file_that_was_saved_without_checksums_is_called_that() -> None:
         torch.serialization.set_crc32_options(usual)
     error = refusal(data)
     assert error.code == "E_CORRUPT"
-    assert "saved without checksums, or is damaged" in error.fact
     assert "set_crc32_options(True)" in error.hint
 
 
 # -- Safetensors: the library reads the file; what it leaves open is decided before.
 
 
-@pytest.mark.parametrize("what", MALFORMED)
-def test_a_malformed_header_is_refused(what: str) -> None:
-    data, code = MALFORMED[what]
-    assert refusal(data, "model.safetensors").code == code
+def test_a_malformed_header_is_refused() -> None:
+    for what, (data, code) in MALFORMED.items():
+        assert (what, refusal(data, "model.safetensors").code) == (what, code)
+
+
+def test_a_type_that_an_older_torch_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch, "float4_e2m1fn_x2")
+    data, _ = MALFORMED["numbers of half a byte"]
+    assert refusal(data, "model.safetensors").code == "E_UNSUPPORTED"
 
 
 def test_tensors_stand_in_the_order_of_their_bytes() -> None:
@@ -188,31 +192,27 @@ def test_the_limits_of_a_header_can_be_raised() -> None:
 
 # -- Archives in one form only, so that whoever reads them next reads the same.
 
-CROOKED = crooked()
+
+def test_a_crooked_archive_is_refused() -> None:
+    for what, (data, code) in crooked().items():
+        assert (what, refusal(data).code) == (what, code)
 
 
-@pytest.mark.parametrize("what", CROOKED)
-def test_a_crooked_archive_is_refused(what: str) -> None:
-    data, code = CROOKED[what]
-    assert refusal(data).code == code
+def test_an_array_that_is_none_is_refused() -> None:
+    for what, (data, code) in ARRAYS.items():
+        error = refusal(archive([Part(b"w.npy", data)]), "model.npz")
+        assert (what, error.code, "w" in error.fact) == (what, code, True)
 
 
-@pytest.mark.parametrize("what", ARRAYS)
-def test_an_array_that_is_none_is_refused(what: str) -> None:
-    data, code = ARRAYS[what]
-    error = refusal(archive([Part(b"w.npy", data)]), "model.npz")
-    assert (error.code, "w" in error.fact) == (code, True)
-
-
-@pytest.mark.parametrize("large", ["", "right"])
-def test_a_plain_archive_of_the_same_kind_is_opened(large: str) -> None:
-    assert opened(archive(torch_parts(), large=large)).tensors["w"].tolist() == [0, 1, 2, 3]
+def test_a_plain_archive_of_the_same_kind_is_opened() -> None:
     both = [Part(b"a/b/../w.npy", array(np.ones(2))), Part(b"code/W.npy", array(np.zeros(1)))]
-    found = opened(archive(both, large=large)).tensors
-    assert {name: tensor.tolist() for name, tensor in found.items()} == {
-        "a/b/../w": [1, 1],
-        "code/W": [0],
-    }
+    for large in ("", "right"):
+        assert opened(archive(torch_parts(), large=large)).tensors["w"].tolist() == [0, 1, 2, 3]
+        found = opened(archive(both, large=large)).tensors
+        assert {name: tensor.tolist() for name, tensor in found.items()} == {
+            "a/b/../w": [1, 1],
+            "code/W": [0],
+        }
 
 
 def test_an_archive_unpacks_to_no_more_than_the_limit() -> None:
@@ -220,11 +220,10 @@ def test_an_archive_unpacks_to_no_more_than_the_limit() -> None:
     assert refusal(data, max_bytes=2 * len(data)).code == "E_LIMIT"
 
 
-@pytest.mark.parametrize("order", ["<", ">"])
-def test_arrays_of_either_byte_order_and_of_columns_give_the_same_numbers(order: str) -> None:
+def test_arrays_of_another_byte_order_and_of_columns_give_the_same_numbers() -> None:
     values = np.array([[1.5, -2.0], [3.0, 4.0]])
     stream = io.BytesIO()
-    np.savez_compressed(stream, w=np.asfortranarray(values).astype(f"{order}f8"))
+    np.savez_compressed(stream, w=np.asfortranarray(values).astype(">f8"))
     assert opened(stream.getvalue()).tensors["w"].tolist() == values.tolist()
 
 
@@ -244,11 +243,10 @@ def test_strings_in_an_archive_become_metadata_and_what_is_left_out_is_said() ->
 # -- Msgpack, as flax writes it.
 
 
-@pytest.mark.parametrize("what", MALFORMED_MSGPACK)
-def test_malformed_msgpack_is_refused(what: str) -> None:
-    data, code, words = MALFORMED_MSGPACK[what]
-    error = refusal(data, "params.msgpack")
-    assert (error.code, words in error.fact) == (code, True)
+def test_malformed_msgpack_is_refused() -> None:
+    for what, (data, code, words) in MALFORMED_MSGPACK.items():
+        error = refusal(data, "params.msgpack")
+        assert (what, error.code, words in error.fact) == (what, code, True)
 
 
 def test_a_tree_of_arrays_is_named_by_its_path() -> None:
@@ -293,11 +291,10 @@ def test_an_array_in_pieces_is_put_together() -> None:
     assert same_weights(found, {"params/w": flat.reshape(3, 4)})
 
 
-@pytest.mark.parametrize("length", [1, 31, 32, 300])
-@pytest.mark.parametrize("count", [1, 15, 16, 3000])
-def test_msgpack_is_recognised_by_its_first_name(length: int, count: int) -> None:
-    tree = {"n" * length: torch.ones(2), **{f"{i}": i for i in range(count - 1)}}
-    assert opened(write.flax(tree)).format == "msgpack"
+def test_msgpack_is_recognised_by_its_first_byte() -> None:
+    for count in (1, 15, 16, 3000, 70_000):
+        tree = {"w": torch.ones(2), **{f"{i}": i for i in range(count - 1)}}
+        assert opened(write.flax(tree)).format == "msgpack"
 
 
 def test_the_limits_of_msgpack_hold() -> None:
@@ -306,9 +303,6 @@ def test_the_limits_of_msgpack_hold() -> None:
     assert len(opened(many, max_tensors=5).tensors) == 5
     values = write.entries({"w": write.flax(torch.ones(1)), "n": write.listed(*[b"\xc0"] * 2000)})
     assert refusal(values, max_tensors=100).code == "E_LIMIT"
-    # The joined names would be far larger than the file.
-    names = write.flax({"w": torch.ones(1), "n" * 5000: {f"{i}": None for i in range(50_000)}})
-    assert "max_header" in refusal(names).hint
 
 
 # -- The reference checkpoints.

@@ -1,4 +1,4 @@
-"""Kernels in files: numbers are read, everything else is refused and nothing is run."""
+"""Kernels and data in files: numbers are read, everything else is refused and nothing is run."""
 
 from __future__ import annotations
 
@@ -8,24 +8,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.io import wavfile
 
-from memaudit.errors import SourceError
-from memaudit.loading.series import read_kernel
-
-
-@pytest.mark.parametrize("dtype", ["<f8", ">f4", "<i4"])
-def test_an_array_is_read_in_every_order_of_bytes(tmp_path, dtype):
-    values = np.arange(12.0).reshape(4, 3)
-    np.save(tmp_path / "rho.npy", values.astype(dtype))
-    found = read_kernel(tmp_path / "rho.npy")
-    assert found.dtype == np.float64
-    assert (found == values).all()
+from memaudit.errors import ArgumentError, SourceError
+from memaudit.loading.series import read_data, read_kernel, whole_series
 
 
-def test_an_array_in_columns_is_read_as_it_was(tmp_path):
-    values = np.asfortranarray(np.arange(6.0).reshape(2, 3))
-    np.save(tmp_path / "rho.npy", values)
-    assert (read_kernel(tmp_path / "rho.npy") == values).all()
+def test_an_array_is_read_in_every_order_of_bytes_and_of_columns(tmp_path):
+    values = np.asfortranarray(np.arange(12.0).reshape(4, 3))
+    for dtype in ("<f8", ">f4", "<i4"):
+        np.save(tmp_path / "rho.npy", values.astype(dtype))
+        found = read_kernel(tmp_path / "rho.npy")
+        assert found.dtype == np.float64
+        assert (found == values).all()
 
 
 @pytest.mark.parametrize(
@@ -63,11 +58,11 @@ def test_pickled_objects_are_refused(tmp_path):
         read_kernel(tmp_path / "rho.npy")
 
 
-@pytest.mark.parametrize("values", [np.zeros(()), np.zeros(0), np.zeros(3, complex)])
-def test_arrays_without_a_row_of_real_numbers_are_refused(tmp_path, values):
-    np.save(tmp_path / "rho.npy", values)
-    with pytest.raises(SourceError, match="not real numbers"):
-        read_kernel(tmp_path / "rho.npy")
+def test_arrays_without_a_row_of_real_numbers_are_refused(tmp_path):
+    for values in (np.zeros(()), np.zeros(0), np.zeros(3, complex)):
+        np.save(tmp_path / "rho.npy", values)
+        with pytest.raises(SourceError, match="not real numbers"):
+            read_kernel(tmp_path / "rho.npy")
 
 
 def test_an_array_that_is_cut_short_is_refused(tmp_path):
@@ -99,3 +94,54 @@ def test_damaged_bytes_give_finite_numbers_or_a_refusal(place, data, at, suffix)
     path.write_bytes(whole[:at] + data + whole[at + len(data) :] if suffix == "npy" else data)
     with contextlib.suppress(SourceError):
         assert np.isfinite(read_kernel(path)).all()
+
+
+# -- Data to work on: sequences in files and arrays.
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz", "csv", "wav"])
+def test_the_numbers_of_a_file_are_a_batch_of_sequences(tmp_path, suffix):
+    path, values = tmp_path / f"data.{suffix}", np.linspace(-0.5, 0.5, 8).reshape(4, 2)
+    match suffix:
+        case "npy":
+            np.save(path, values)
+        case "npz":
+            np.savez(path, values)
+        case "csv":
+            np.savetxt(path, values, delimiter=",", header="left,right", comments="")
+        case "wav":
+            wavfile.write(path, 8000, values)
+    found = whole_series(read_data(path)["data"])
+    assert found.values.tolist() == values[None].tolist()
+    assert found.name == path.name
+
+
+def test_several_arrays_are_those_of_the_parts_of_a_host(tmp_path):
+    np.savez(tmp_path / "data.npz", a=np.arange(3.0), b=np.ones((2, 3, 4)))
+    found = read_data(str(tmp_path / "data.npz"))["data"]
+    assert {part: tuple(given.shape) for part, given in found.given.items()} == {
+        "a": (1, 3, 1),
+        "b": (2, 3, 4),
+    }
+    with pytest.raises(ArgumentError, match=r"2 arrays are in data.npz \(a, b\)"):
+        whole_series(found)
+
+
+def test_what_is_no_data_is_refused(tmp_path):
+    assert read_data(tmp_path / "words.txt") == {"data": None, "text": tmp_path / "words.txt"}
+    (tmp_path / "none.xyz").touch()
+    (tmp_path / "none.wav").write_bytes(b"RIFF")
+    np.savez(tmp_path / "none.npz", a=np.float64(1))
+    for source, words in (
+        (tmp_path / "none.xyz", "data of the kind .xyz"),
+        (tmp_path / "none.wav", "cannot be read"),
+        (tmp_path / "none.npz", "no array"),
+        (np.ones((2, 3), complex), "complex"),
+        (np.float64(1), "shape"),
+    ):
+        with pytest.raises(ArgumentError, match=words):
+            read_data(source)
+    with pytest.raises(SourceError, match="not finite"):
+        read_data(np.array([1.0, np.nan]))
+    with pytest.raises(ArgumentError, match="shape"):
+        whole_series(read_data(np.ones((1, 2, 3, 4)))["data"])
