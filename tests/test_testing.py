@@ -162,6 +162,10 @@ def test_a_wrong_linear_layer_is_found(part, fact):
 class Number(Result):
     value: float
 
+    @classmethod
+    def joined(cls, parts):
+        return cls(max(part.value for part in parts.values()))
+
 
 class Stated(AbstractProbe):
     name, summary, result = "stated", "gives the number it was made with", Number
