@@ -216,6 +216,8 @@ def _measure(
             break
         finally:
             found.shortage = found.shortage or batched.shortage_text
+            found.left_out += (place + name for name in meter.shortened)
+            meter.shortened.clear()
     if found.left_out and not any(found.parts.values()):
         fact = f"the budget of {setting.budget} was used up before anything was measured"
         raise ArgumentError(fact, hint="give a larger --budget, or a smaller --horizon")

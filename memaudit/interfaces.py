@@ -33,6 +33,11 @@ class Status(StrEnum):
     BELOW_FLOOR = "no memory rises above the numerical floor"
     TOO_FEW_LAGS = "fewer than 20 lags rise above ten times the numerical floor, too few to tell"
     HIDDEN = "noise hides the curve: two runs that should agree differ by as much"
+    UNSEEN = (
+        "other inputs decide the answers, and no replaced one showed it: the memory is rare, "
+        "longer than the window, or below the rounding of answers that grow"
+    )
+    NO_VARIATION = "the inputs do not vary, so that none could be replaced by another"
     CHAOTIC = "chaotic, or not deterministic: two runs that should agree drift apart, so no horizon"
     DIVERGED = "the response is not finite; the curve ends where it overflows"
     UNSETTLED = "the state had not settled before the input was switched off"

@@ -61,10 +61,13 @@ TERMS = {
 }
 
 
+#: With these nothing is known of the memory, whatever the curve looks like.
+UNKNOWABLE = (Status.HIDDEN, Status.CHAOTIC, Status.UNSEEN)
 #: With these the window ended before anything could be said about the horizon.
 UNREAD = (
-    *(Status.NOT_MEASURED, Status.BELOW_FLOOR, Status.TOO_FEW_LAGS, Status.HIDDEN, Status.CHAOTIC),
+    *(Status.NOT_MEASURED, Status.BELOW_FLOOR, Status.TOO_FEW_LAGS),
     *(Status.NO_TOKENS, Status.NO_TOKENIZER, Status.UNKNOWN_TEXT, Status.TOO_SHORT),
+    *(Status.NO_VARIATION, *UNKNOWABLE),
 )
 
 
@@ -203,7 +206,7 @@ class Curve(Record):
         """Where the horizon is."""
         if self.horizon is not None:
             return HorizonStatus.INSIDE
-        if self.status in (Status.HIDDEN, Status.CHAOTIC):
+        if self.status in UNKNOWABLE:
             return HorizonStatus.HIDDEN
         if self.looked_to is None:
             few = self.status is Status.TOO_FEW_LAGS and self.remembers

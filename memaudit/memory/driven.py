@@ -50,6 +50,8 @@ MOST_UNKNOWN = 0.5
 NUDGE = 4.0
 #: Two runs that differ by this share of the natural variation have nothing to do with each other.
 CHAOTIC_SHARE = 1e-2
+#: Fewer sequences than this are paired at random, as well as so many tries allow.
+FEW_PAIRS, PAIRINGS = 64, 256
 #: Rows of an embedding table from which sequences are drawn.
 MOST_ROWS = 4096
 
@@ -139,6 +141,12 @@ class _Natural:
         if self.values is None:
             return None
         return self.values.shape[1] // -(-DISJOINT // len(self.values))
+
+    def inputs(self, count: int, generator: torch.Generator) -> torch.Tensor:
+        """So many single inputs of data or a text, wherever they stand."""
+        assert self.values is not None
+        flat = self.values.flatten(0, 1)
+        return flat[torch.randint(len(flat), (count,), generator=generator)]
 
     def most(self, length: int) -> int | None:
         """How many sequences there are, at least half of each its own."""
@@ -255,7 +263,7 @@ class _Plan:
 
     A model that answers once sees `window` steps at a time, which end at every lag in turn. Each
     sequence has `each` other inputs in that place, one after the other. `limit` is what ended the
-    lags early.
+    lags early, `wanted` how many sequences there would be without a budget.
     """
 
     count: int
@@ -265,6 +273,7 @@ class _Plan:
     window: int
     each: int = 1
     limit: str = ""
+    wanted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +294,7 @@ class _Trials:
         width, generator = self.subject.input_size or 1, seeded(self.setting.seed)
         draw = self.natural.sequences(plan.count, plan.steps, width, generator)
         found: list[tuple[torch.Tensor, ...]] = []
-        done, noise, reach = 0, 0.0, self._embedded()
+        done, noise, chaos, reach = 0, 0.0, 0.0, self._embedded()
         for size in self._chunks(plan, width):
             tick(done, plan.count)
             fed = draw(size)
@@ -294,9 +303,9 @@ class _Trials:
             if fed.is_floating_point():
                 reach = max(reach or 0.0, float(fed.abs().amax()))
             try:
-                for piece, (*numbers, answers) in self._fitting(fed, plan):
+                for piece, (*numbers, answers) in self._fitting(fed, plan, generator):
                     if not found:
-                        noise = self._noise(piece[:1].clone(), answers, plan)
+                        noise, chaos = self._noise(piece[:1], answers, plan)
                     found.append(tuple(numbers))
             except OutOfBudget:
                 if done < FEWEST:
@@ -304,18 +313,25 @@ class _Trials:
                 break
             done += size
         tick(plan.count, plan.count)
-        values, scales, sizes, past, apart = map(torch.cat, zip(*found, strict=True))
-        scale, variation = float(scales.mean()), float(apart.mean())
+        values, scales, sizes, past, apart, replaced = map(torch.cat, zip(*found, strict=True))
+        if not bool(replaced.any()):
+            return nothing(Status.NO_VARIATION)
+        if plan.wanted > len(values):
+            name = f"memory in use ({len(values)} of {plan.wanted} {self.natural.unit})"
+            self.subject.meter.shortened.append(name)
+        scale, share = float(scales.mean()), float(past.mean() / apart.mean())
+        chaotic = chaos > CHAOTIC_SHARE * scale > 0
+        noise = chaos if chaotic else noise
         return TrialReadings(
             plan.lags,
             values,
             noise + self.known.rounding * sizes,
             noise,
-            Status.CHAOTIC if noise > CHAOTIC_SHARE * scale > 0 else Status.OK,
-            scales=scales if scale > 0 else torch.ones_like(scales),
+            Status.CHAOTIC if chaotic else Status.OK,
+            scales=scales,
             fed=f"{self.natural.words}, {len(values)} {self.natural.unit}",
             reach=reach,
-            share=float(past.mean()) / variation if variation > 0 else None,
+            share=share if math.isfinite(share) else None,
             limit=plan.limit,
             unfed=self.natural.unfed,
         )
@@ -335,22 +351,23 @@ class _Trials:
                 steps, limit = room, NO_MORE_STEPS
         counts = POOLED_SEQUENCES if subject.pooled else SEQUENCES
         wanted = self.setting.sequences or (FEWEST if large else counts[self.setting.level])
+        full = wanted
         affordable, wanted = self._within_budget(steps, wanted)
         if affordable < steps:
             steps, limit = affordable, "the budget ends there: give a larger --budget"
         count, each = wanted, 1
         most = self.natural.most(steps)
         if most is not None and self.setting.sequences is None:
-            count = min(wanted, most)
+            count, full = min(wanted, most), min(full, most)
             if not subject.pooled and math.isinf(subject.meter.left):
                 each = max(1, min(REPLACEMENTS, wanted // count))
         if subject.pooled:
             window = steps // 2
             lags = lag_grid(max(window, 1))
-            return _Plan(count, steps, window - 1, lags, window, limit=limit)
+            return _Plan(count, steps, window - 1, lags, window, limit=limit, wanted=full)
         at = steps * before // (before + horizon) if self.known.causal else steps // 2
         lags = torch.arange(max(steps - at, 0))
-        return _Plan(count, steps, at, lags, steps, each, limit)
+        return _Plan(count, steps, at, lags, steps, each, limit, full)
 
     def tokens(self) -> float:
         """How many steps will be fed."""
@@ -377,13 +394,13 @@ class _Trials:
             yield plan.count * (piece + 1) // pieces - plan.count * piece // pieces
 
     def _fitting(
-        self, fed: torch.Tensor, plan: _Plan
+        self, fed: torch.Tensor, plan: _Plan, generator: torch.Generator
     ) -> Iterator[tuple[torch.Tensor, tuple[torch.Tensor, ...]]]:
         """Sequences and what was read of them, in halves where the answers do not fit."""
         read = None
         try:
             with shortage():
-                read = self._read(fed, plan)
+                read = self._read(fed, plan, generator)
         except MemoryError:
             if len(fed) < 2 * FEWEST_TOGETHER:
                 raise
@@ -392,32 +409,42 @@ class _Trials:
             return
         release_memory(self.subject.device)  # out here nothing holds what was read by then
         for half in fed.tensor_split(2):
-            yield from self._fitting(half, plan)
+            yield from self._fitting(half, plan, generator)
 
-    def _read(self, fed: torch.Tensor, plan: _Plan) -> tuple[torch.Tensor, ...]:
+    def _read(
+        self, fed: torch.Tensor, plan: _Plan, generator: torch.Generator
+    ) -> tuple[torch.Tensor, ...]:
         """Distances by lag (K,n), natural variation, sizes, the two that make the share, answers.
 
         The changed sequence k has the input of sequence j at one place. There the two differ in
-        everything else, so their distance is what the other inputs make.
+        everything else, so their distance is what the other inputs make. Further replacements come
+        from anywhere in the data: trials that share inputs would vary less than they should.
         """
         inputs, count, each = fed[:, plan.at], len(fed), plan.each
-        others = [_others(inputs, first + 1) for first in range(each)]
-        given = _lattice(inputs) if self.natural.noise else torch.cat(others)
+        given = _pairs(inputs, generator) if self.natural.noise else _others(inputs)
         changed = torch.cat([fed] * each)
-        changed[:, plan.at] = fed[given, plan.at]
+        changed[:count, plan.at] = inputs[given]
+        if each > 1:
+            drawn = self.natural.inputs((each - 1) * count, generator)
+            same = (drawn == torch.cat([inputs] * (each - 1))).flatten(1).all(1)
+            drawn[same] = torch.cat([inputs[given]] * (each - 1))[same]
+            changed[count:, plan.at] = drawn
+        replaced = (inputs != inputs[given]).flatten(1).any(1)
         answers, moved = self._answers(torch.cat([fed, changed]), plan).split([count, each * count])
-        moved, given = moved.unflatten(0, (each, count)), given.reshape(each, count)
+        moved = moved.unflatten(0, (each, count))
         now, read = self._places(plan)
         values = _distance(moved[:, :, read], answers[:, read]).mean(0)
         if not self.known.causal:  # distance to either side, as far as there is one
             back = plan.at - plan.lags[plan.lags <= plan.at]
             left = _distance(moved[:, :, back], answers[:, back]).mean(0)
             values[:, : len(back)] = (left + values[:, : len(back)]) / 2
-        scales = _finite_mean(_distance(answers[:, read], answers.roll(-1, 0)[:, read]))
+        # Padding lets the natural variation die: it is that of the answers before the padding.
+        alive = read if self.setting.pad is None else read[:1]
+        scales = _finite_mean(_distance(answers[:, alive], answers.roll(-1, 0)[:, alive]))
         sizes = torch.nan_to_num(torch.linalg.vector_norm(answers, dim=-1), posinf=0.0).amax(1)
-        past = _distance(moved[:, :, now], answers[given, now]).mean(0)
-        apart = _distance(answers[:, now], answers[given, now]).mean(0)
-        return values, scales, sizes, past, apart, answers[0]
+        past = _distance(moved[0, :, now], answers[given, now])
+        apart = _distance(answers[:, now], answers[given, now])
+        return values, scales, sizes, past, apart, replaced, answers[0]
 
     def _places(self, plan: _Plan) -> tuple[int, torch.Tensor]:
         """Where among the answers lag 0 stands, and all lags."""
@@ -425,16 +452,29 @@ class _Trials:
             return 0, torch.arange(len(plan.lags))
         return plan.at, plan.at + plan.lags
 
-    def _noise(self, fed: torch.Tensor, answers: torch.Tensor, plan: _Plan) -> float:
-        """How far the first sequence alone, moved by a rounding at its start, comes out otherwise.
+    def _noise(self, fed: torch.Tensor, answers: torch.Tensor, plan: _Plan) -> tuple[float, float]:
+        """How far the first sequence alone, moved a little at its start, comes out otherwise.
 
-        Rounding dies out with the memory of a stable model; where it grows to the size of the
-        answers the model is chaotic. Tokens cannot be moved, but other kernels may round otherwise.
+        Once by a rounding, which dies out with the memory of a stable model; where it grows to the
+        size of the answers the model is chaotic. A state may be so much larger than what an input
+        adds that it takes up no rounding of it: then, second, by more, to see whether that grows.
+        Tokens cannot be moved, but other kernels may round otherwise.
         """
-        if fed.is_floating_point():
-            fed[:, 0] *= 1 + NUDGE * torch.finfo(self.subject.dtype).eps
-        again, read = self._answers(fed, plan)[0], self._places(plan)[1]
-        return float(torch.nan_to_num(_distance(again[read], answers[read]), posinf=0.0).amax())
+        read, eps = self._places(plan)[1], torch.finfo(self.subject.dtype).eps
+
+        def apart(nudge: float) -> float:
+            moved = fed.clone()
+            if fed.is_floating_point() and bool(fed.any()):
+                first = int(fed[0].flatten(1).any(1).nonzero()[0])
+                moved[:, first] *= 1 + nudge
+            again = self._answers(moved, plan)[0]
+            return float(torch.nan_to_num(_distance(again[read], answers[read]), posinf=0.0).amax())
+
+        noise = apart(NUDGE * eps)
+        cheap = math.isinf(self.subject.meter.left) and not is_large(self.subject, self.setting)
+        if noise > 0 or not cheap or not fed.is_floating_point():
+            return noise, noise
+        return noise, apart(eps**0.5)
 
     def _answers(self, rows: torch.Tensor, plan: _Plan) -> torch.Tensor:
         """The answers in float64 by step; by lag where the model answers once a sequence."""
@@ -478,9 +518,19 @@ def _spread(rows: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     )
 
 
-def _lattice(rows: torch.Tensor) -> torch.Tensor:
-    """For every row another one, so that the pairs fill the plane of their ranks evenly."""
+def _pairs(rows: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """For every row another one, so that the pairs fill the plane of their ranks evenly.
+
+    Of few rows that is a grid too coarse: then the best of random pairs are taken, those that are
+    as far apart in the mean as independent ones, 2 Γ((D + 1) / 2) / Γ(D / 2) of D normal numbers.
+    """
     count, step = len(rows), _stride(len(rows))
+    if count < FEW_PAIRS:
+        half = rows.shape[1] / 2
+        wanted = 2 * math.exp(math.lgamma(half + 0.5) - math.lgamma(half))
+        orders = [torch.randperm(count, generator=generator) for _ in range(PAIRINGS)]
+        rings = [torch.empty_like(o).index_copy_(0, o, o.roll(1)) for o in orders]
+        return min(rings, key=lambda g: abs(float(_distance(rows, rows[g]).mean()) - wanted))
     order = rows[:, 0].argsort()
     given, own = order[(step * order.argsort() + 1) % count], torch.arange(count)
     return torch.where(given == own, (own + 1) % count, given)
@@ -494,10 +544,10 @@ def _stride(count: int) -> int:
     return step
 
 
-def _others(rows: torch.Tensor, first: int) -> torch.Tensor:
-    """For every row the first that differs, from so many behind it on; itself where none does."""
+def _others(rows: torch.Tensor) -> torch.Tensor:
+    """For every row the first behind it that differs; itself where none does."""
     flat = rows.reshape(len(rows), -1)
-    given = (torch.arange(len(rows)) + first) % len(rows)
+    given = (torch.arange(len(rows)) + 1) % len(rows)
     for _ in range(len(rows)):
         same = (flat[given] == flat).all(1)
         if not bool(same.any()):

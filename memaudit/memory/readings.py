@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from memaudit.interfaces import Status
-from memaudit.memory.curve import AtSize, Curve, HorizonStatus
+from memaudit.memory.curve import UNKNOWABLE, AtSize, Curve, HorizonStatus
 from memaudit.memory.driven import CHAOTIC_SHARE
 from memaudit.numerics.decay import (
     FEWEST_LAGS,
@@ -50,6 +50,9 @@ NOTHING_OVER_FLOOR = 3.0
 COARSE = 5e-4
 #: Noise beyond this share of the answers may hide a memory: nothing above it is not no memory.
 FAR_BELOW = 1e-3
+#: A memory that ends where fewer of the trials show it may only be rarer than they are; with no
+#: event in K trials its share is below 3 / K at 95 %.
+MOST_TRIALS, RULE_OF_THREE = 0.5, 3.0
 #: Basis readings are kept for the linear supremum up to this many numbers (256 MB).
 MOST_BASIS_NUMBERS = 2**25
 
@@ -370,8 +373,10 @@ def trial_curve(
         floor = 0.0
     elif readings.scales is not None:
         scales = readings.scales.double().cpu().numpy()
+        scales = scales if scales.any() else np.ones_like(scales)
         scale, (low, high) = float(scales.mean()), _bootstrap(values, scales, setting.seed)
         joined, floor = joined / scale, floor / scale
+        floor = max(floor, _rare(values, floors) / scale)
     curve = Curve(
         query=query.name,
         normalization="none",  # tokens have no size to divide by
@@ -400,7 +405,27 @@ def trial_curve(
     answers = (floor - curve.noise) / rounding  # the floor is noise and the rounding of answers
     noise = curve.noise / answers if answers > 0 else 0.0
     curve = judged(curve, first=query.first_lag, floor=floor, rounding=rounding, noise=noise)
+    if readings.scales is not None and curve.decay.kind == "memoryless":
+        # Other inputs must have no part in the answers either, wherever these vary at all.
+        share, varies = curve.share, bool((readings.scales > 0).any())
+        alone = share is not None and share <= SIGNAL_OVER_FLOOR * floor
+        if curve.status is Status.DIVERGED or not (alone or (share is None and not varies)):
+            curve = unknown(curve, Status.UNSEEN)
     return replace(curve, spread=_spread(curve, query.first_lag))
+
+
+def _rare(values: np.ndarray, floors: np.ndarray) -> float:
+    """The floor of readings (K,n) that only some of the trials show; 0 where most do to the end.
+
+    Where every trial is all or nothing, as behind a threshold, the mean ends when the last one is
+    over, which says how many there were, and not how long the memory is.
+    """
+    shown = values > SIGNAL_OVER_FLOOR * floors[:, None]
+    lags = np.flatnonzero(shown.any(0))
+    if not len(lags) or shown[:, lags[-1]].mean() >= MOST_TRIALS:
+        return 0.0
+    size = np.median(values[shown[:, lags[-1]], lags[-1]])
+    return float(RULE_OF_THREE / len(values) * size / SIGNAL_OVER_FLOOR)
 
 
 def _spread(curve: Curve, first: int) -> tuple[int, int | None] | None:
@@ -489,9 +514,8 @@ def judged(curve: Curve, *, first: int, floor: float, rounding: float, noise: fl
     seen = values > SIGNAL_OVER_FLOOR * curve.floor
     if decay.kind == "memoryless" and noise > FAR_BELOW and status is not Status.CHAOTIC:
         status = Status.HIDDEN
-    if status in (Status.HIDDEN, Status.CHAOTIC):
-        unknown = Decay("undetermined", window=decay.window)
-        return replace(curve, status=status, decay=unknown, horizon=None, half_life=None)
+    if status in UNKNOWABLE:
+        return unknown(replace(curve, decay=decay), status)
     if status is Status.OK and decay.kind == "memoryless":
         status = Status.BELOW_FLOOR
     elif status is Status.OK and decay.kind == "undetermined" and seen.sum() < FEWEST_LAGS:
@@ -503,3 +527,9 @@ def judged(curve: Curve, *, first: int, floor: float, rounding: float, noise: fl
         horizon=horizon_of(decay, lags, values, floor=curve.floor, epsilon=curve.epsilon),
         half_life=half_life_of(decay, lags, values, floor=curve.floor),
     )
+
+
+def unknown(curve: Curve, status: Status) -> Curve:
+    """The curve without a verdict: what it shows does not say how long the memory is."""
+    decay = Decay("undetermined", window=curve.decay.window)
+    return replace(curve, status=status, decay=decay, horizon=None, half_life=None)

@@ -492,7 +492,7 @@ class MemoryResult(Result):
             name = clean(query)
             if curve.status is not Status.OK:
                 yield f"{name}: {curve.status.value}"
-            if curve.horizon_status is HorizonStatus.HIDDEN:
+            elif curve.horizon_status is HorizonStatus.HIDDEN:
                 yield f"{name}: {HorizonStatus.HIDDEN.value}"
             if curve.share is not None and curve.remembers:
                 yield (

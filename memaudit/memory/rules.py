@@ -45,7 +45,7 @@ FAR_SHORT = 0.25
 #: Statuses of a query that could not be put to the model at all.
 NOT_POSSIBLE = (
     *(Status.NOT_MEASURED, Status.NO_TOKENS, Status.NO_TOKENIZER),
-    *(Status.UNKNOWN_TEXT, Status.TOO_SHORT),
+    *(Status.UNKNOWN_TEXT, Status.TOO_SHORT, Status.NO_VARIATION),
 )
 
 
@@ -182,14 +182,15 @@ def window_cut(report: Report) -> Iterable[Finding]:
 def query_not_measured(report: Report) -> Iterable[Finding]:
     """A query that was asked for could not be put to this model, and its curve is empty.
 
-    The model takes no tokens, has no tokenizer, does not know the text, or takes too few steps. An
-    empty curve is no verdict. The other curves are not touched by it. Give a text that the
-    tokenizer knows with --text FILE, or ask in embedding space with --query impulse.
+    The model takes no tokens, has no tokenizer, does not know the text, takes too few steps, or the
+    data hold one value only. An empty curve is no verdict. The other curves are not touched by it.
+    Give a text that the tokenizer knows with --text FILE, or ask in embedding space with --query
+    impulse.
     """
     for where, curves in _matching(report, lambda curve: curve.status in NOT_POSSIBLE):
         yield query_not_measured.finding(
             f"not measured ({_each(curves, lambda curve: curve.status.value)})",
-            "give another --text, or ask in embedding space: --query impulse",
+            "give another --text or --data, or ask in embedding space: --query impulse",
             where=where,
         )
 
@@ -644,7 +645,8 @@ def sensitive_to_rounding(report: Report) -> Iterable[Finding]:
     def noisy(curve: Curve) -> bool:
         if curve.status is Status.DIVERGED or not len(curve.values):
             return False
-        return curve.noise > MANY_ROUNDINGS * rounding * float(curve.values.max()) > 0
+        answers = (curve.floor - curve.noise) / rounding  # the rest of a floor is their rounding
+        return curve.noise > MANY_ROUNDINGS * rounding * max(answers, *curve.values) > 0
 
     def sizes(curve: Curve) -> str:
         return f"by {curve.noise:.2g}, largest value {float(curve.values.max()):.2g}"
@@ -695,9 +697,12 @@ def unused_memory(report: Report) -> Iterable[Finding]:
     is needed, look at the output gate, at C and at the step sizes; where it is not, a layer without
     a state does the same for less.
     """
-    if not report.subject.recurrences:
-        return
-    for where, curves in _matching(report, lambda c: c.share is not None and c.share < UNUSED):
+
+    def unused(curve: Curve) -> bool:
+        declared = bool(report.subject.recurrences) or curve.remembers
+        return declared and curve.share is not None and curve.share < UNUSED
+
+    for where, curves in _matching(report, unused):
         curve = next(iter(curves.values()))
         yield unused_memory.finding(
             f"inputs other than the present one make {curve.share:.2g} of the natural variation of "

@@ -12,11 +12,11 @@ import torch
 from memaudit import registry
 from memaudit.devices import shortage
 from memaudit.errors import ArgumentError, MemauditError
-from memaudit.interfaces import AbstractQuery, AbstractTrialQuery, Circumstances
+from memaudit.interfaces import AbstractQuery, AbstractTrialQuery, Circumstances, Status
 from memaudit.memory.curve import Curve
 from memaudit.memory.driven import NO_MORE_STEPS, NUDGE
 from memaudit.memory.queries import is_large
-from memaudit.memory.readings import Readings, trial_curve, unmeasured
+from memaudit.memory.readings import Readings, trial_curve, unknown, unmeasured
 from memaudit.memory.result import AssumptionsResult, Facts, MemoryResult
 from memaudit.numerics import signals
 from memaudit.subjects.batches import BatchedSubject, batched, too_little_memory
@@ -107,6 +107,10 @@ def run_queries(
     for query in others:
         with registry.calling("queries", query.name, "failed"):
             runner.measure([query], found.curves)
+    if any(curve.status is Status.UNSEEN for curve in found.curves.values()):
+        # Answers that other inputs decide are not memoryless, whatever a window shows.
+        blank = {q: c for q, c in found.curves.items() if c.decay.kind == "memoryless"}
+        found.curves.update({q: unknown(c, Status.UNSEEN) for q, c in blank.items()})
 
 
 def about(seconds: float) -> str:

@@ -88,18 +88,23 @@ def horizon_lag(lags: np.ndarray, values: np.ndarray, level: float) -> int | Non
     """The lag from which the envelope stays below `level`, or None when the window ends first.
 
     An oscillating curve may end its window in a dip; there the quiet stretch must be at least
-    as long as the longest dip before it.
+    as long as the longest dip before it. Between two lags that are not neighbours the logarithm is
+    a straight line.
     """
     if len(values) == 0:
         return None
-    below = envelope(values) < level
+    env = envelope(values)
+    below = env < level
     if not below.any():
         return None
     first = int(np.argmax(below))
     quiet = len(values) - first
     if quiet <= longest_dip(values[:first], level):
         return None
-    return int(lags[first])
+    if first == 0 or env[first] <= 0 or lags[first] == lags[first - 1] + 1:
+        return int(lags[first])
+    share = np.log(env[first - 1] / level) / np.log(env[first - 1] / env[first])
+    return int(lags[first - 1] + max(1, np.ceil(share * (lags[first] - lags[first - 1]))))
 
 
 def half_lag(lags: np.ndarray, values: np.ndarray) -> float | None:

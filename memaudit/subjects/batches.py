@@ -38,6 +38,8 @@ class Meter:
         self.budget = budget or Budget()
         #: Steps of all sequences that were fed so far.
         self.fed = 0
+        #: What was measured with less than was wanted, for want of budget.
+        self.shortened: list[str] = []
         self._started = time.perf_counter()
         self._largest, self._pace = 0, math.inf
         self.end = self.budget
