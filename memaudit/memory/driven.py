@@ -426,10 +426,10 @@ class _Trials:
         changed[:count, plan.at] = inputs[given]
         if each > 1:
             drawn = self.natural.inputs((each - 1) * count, generator)
-            same = (drawn == torch.cat([inputs] * (each - 1))).flatten(1).all(1)
+            same = _equal(drawn, torch.cat([inputs] * (each - 1)))
             drawn[same] = torch.cat([inputs[given]] * (each - 1))[same]
             changed[count:, plan.at] = drawn
-        replaced = (inputs != inputs[given]).flatten(1).any(1)
+        replaced = ~_equal(inputs, inputs[given])
         answers, moved = self._answers(torch.cat([fed, changed]), plan).split([count, each * count])
         moved = moved.unflatten(0, (each, count))
         now, read = self._places(plan)
@@ -544,12 +544,16 @@ def _stride(count: int) -> int:
     return step
 
 
+def _equal(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Which rows are the same: tokens, or vectors."""
+    return (a == b).reshape(len(a), -1).all(1)
+
+
 def _others(rows: torch.Tensor) -> torch.Tensor:
     """For every row the first behind it that differs; itself where none does."""
-    flat = rows.reshape(len(rows), -1)
     given = (torch.arange(len(rows)) + 1) % len(rows)
     for _ in range(len(rows)):
-        same = (flat[given] == flat).all(1)
+        same = _equal(rows[given], rows)
         if not bool(same.any()):
             break
         given = torch.where(same, (given + 1) % len(rows), given)

@@ -411,6 +411,11 @@ def trial_curve(
         alone = share is not None and share <= SIGNAL_OVER_FLOOR * floor
         if curve.status is Status.DIVERGED or not (alone or (share is None and not varies)):
             curve = unknown(curve, Status.UNSEEN)
+    if curve.horizon:  # pooled models are run at few lags
+        past = curve.lags >= query.first_lag
+        lags, values = curve.lags[past], curve.values[past]
+        level = curve.epsilon * float(values.max())
+        curve = replace(curve, horizon=horizon_lag(lags, values, level, between=True))
     return replace(curve, spread=_spread(curve, query.first_lag))
 
 
@@ -436,7 +441,10 @@ def _spread(curve: Curve, first: int) -> tuple[int, int | None] | None:
     level = curve.epsilon * float(curve.values[past].max())
     if level < SIGNAL_OVER_FLOOR * curve.floor:
         return None
-    ends = [horizon_lag(curve.lags[past], e[past], level) for e in (curve.low, curve.high)]
+    ends = [
+        horizon_lag(curve.lags[past], end[past], level, between=True)
+        for end in (curve.low, curve.high)
+    ]
     ends.append(curve.horizon)
     seen = [end for end in ends if end is not None]
     return None if not seen else (min(seen), max(seen) if len(seen) == len(ends) else None)

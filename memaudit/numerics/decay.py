@@ -84,12 +84,14 @@ def noise_floor(
     return float(np.quantile(tail, 0.95))
 
 
-def horizon_lag(lags: np.ndarray, values: np.ndarray, level: float) -> int | None:
+def horizon_lag(
+    lags: np.ndarray, values: np.ndarray, level: float, *, between: bool = False
+) -> int | None:
     """The lag from which the envelope stays below `level`, or None when the window ends first.
 
     An oscillating curve may end its window in a dip; there the quiet stretch must be at least
-    as long as the longest dip before it. Between two lags that are not neighbours the logarithm is
-    a straight line.
+    as long as the longest dip before it. With `between` the logarithm is a straight line between
+    two lags that are not neighbours; without, the later one counts.
     """
     if len(values) == 0:
         return None
@@ -101,7 +103,7 @@ def horizon_lag(lags: np.ndarray, values: np.ndarray, level: float) -> int | Non
     quiet = len(values) - first
     if quiet <= longest_dip(values[:first], level):
         return None
-    if first == 0 or env[first] <= 0 or lags[first] == lags[first - 1] + 1:
+    if not between or first == 0 or env[first] <= 0 or lags[first] == lags[first - 1] + 1:
         return int(lags[first])
     share = np.log(env[first - 1] / level) / np.log(env[first - 1] / env[first])
     return int(lags[first - 1] + max(1, np.ceil(share * (lags[first] - lags[first - 1]))))

@@ -568,3 +568,116 @@ def test_a_large_model_is_fed_at_most_24_horizons_by_each_group_of_queries(level
     assert again >= fed["driven"] > 8 * 2 * 64
     assert report.memory["driven"].fed == "unit noise, 8 sequences"
     assert report.memory["driven"].decay.rate == pytest.approx(-np.log(0.9), rel=0.01)
+
+
+# What no replaced input shows
+
+
+def pooled(model) -> memaudit.interfaces.AbstractSubject:
+    return memaudit.wrap(model, input_size=1, dtype=torch.float64, pooled=True)
+
+
+def held(h, u):
+    """Takes up what is larger than 3.2, holds it for ever, and forgets all else at once."""
+    h = torch.where(u > 3.2, u, h)
+    return h, h
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        linear(np.eye(1, 512, 200)[0]),  # a delay beyond the window
+        pooled(lambda u: u.amax(1)),  # a replaced input is hardly ever the largest
+        stepped(held),
+        memaudit.wrap(
+            lambda u: filtered(u, torch.tensor(1.3**LAGS, dtype=u.dtype).reshape(-1, 1, 1)),
+            input_size=1,
+            dtype=torch.float32,  # an input is lost in the rounding of what has grown by then
+        ),
+    ],
+    ids=["late", "largest", "rare", "growing"],
+)
+def test_answers_that_other_inputs_decide_are_not_memoryless(subject):
+    report = memaudit.scan(subject, horizon=128, probes=[])
+    curve = report.memory["driven"]
+    assert curve.decay.kind not in ("memoryless", "finite", "exponential")
+    assert curve.horizon is None
+    assert "memaudit/driven/horizon" not in report.metrics()
+    assert all(curve.decay.kind != "memoryless" for curve in report.memory.values())
+
+
+def test_a_model_of_the_present_input_alone_is_still_memoryless():
+    report = memaudit.scan(linear(np.eye(1, 512)[0]), horizon=64, probes=[])
+    assert report.memory["driven"].decay.kind == "memoryless"
+    assert report.metrics()["memaudit/horizon"] == 0
+
+
+def test_data_of_one_value_say_that_nothing_could_be_replaced():
+    report = memaudit.scan(
+        linear(0.9**LAGS), horizon=32, data=np.ones(4096), queries=["driven"], probes=[]
+    )
+    assert report.memory["driven"].status is Status.NO_VARIATION
+    assert report.memory["driven"].horizon_text == "-"
+    (finding,) = (finding for finding in report.findings if finding.code == "MA006")
+    assert "the inputs do not vary" in finding.message
+
+
+def test_a_state_that_takes_up_no_rounding_of_an_input_is_still_found_chaotic():
+    def step(h, u):
+        h = 1 - 1.99 * (h - 0.5).abs() + 1e-9 * u  # a tent map, its inputs tiny
+        return h, h
+
+    curve = driven(stepped(step), horizon=256)
+    assert curve.status is Status.CHAOTIC
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_few_sequences_are_paired_without_a_bias(name):
+    kernel = KERNELS[name]
+    exact = np.abs(kernel[:16]) / np.linalg.norm(kernel)
+    found = [driven(linear(kernel), horizon=16, sequences=8, seed=n).values for n in range(100)]
+    assert np.abs(np.mean(found, 0) / exact - 1).max() < 0.05
+
+
+def test_the_interval_holds_the_truth_where_inputs_of_data_are_replaced_several_times():
+    data = np.random.default_rng(3).standard_normal(3000)
+    kernel, covered = KERNELS["one mode"], 0
+    apart = np.abs(data[:, None] - data[None]).mean() / np.sqrt(2 / np.pi) / np.sqrt(2)
+    exact = kernel[:64] / np.linalg.norm(kernel)
+    for seed in range(100):
+        curve = driven(linear(kernel), horizon=64, data=data, seed=seed)
+        covered += bool(curve.low[0] <= exact[0] * apart <= curve.high[0])
+    assert covered >= 90
+
+
+def test_padding_is_measured_against_the_variation_before_it():
+    network = linear(0.9**LAGS)
+    plain, padded = driven(network, sequences=1024), driven(network, sequences=1024, pad=0.0)
+    assert padded.values[:32] == pytest.approx(plain.values[:32], rel=0.1)
+
+
+@pytest.mark.parametrize("rate", [0.005, 0.01, 0.03])
+def test_the_horizon_between_two_lags_of_a_pooled_model_is_interpolated(rate):
+    lags = np.arange(4096)
+    rho = torch.tensor(np.exp(-rate * lags)).reshape(-1, 1, 1)
+    subject = pooled(lambda u: filtered(u, rho)[:, -1])
+    curve = driven(subject, horizon=4096, epsilon=1e-2)
+    assert curve.horizon == pytest.approx(horizon_of(np.exp(-rate * lags), 1e-2), rel=0.1)
+
+
+def test_fewer_sequences_for_want_of_budget_are_told():
+    report = memaudit.scan(
+        linear(0.9**LAGS), horizon=64, queries=["driven"], probes=[], budget="6000tokens"
+    )
+    (finding,) = (finding for finding in report.findings if finding.code == "MA007")
+    assert "memory in use (" in finding.message
+    assert "of 256 sequences" in finding.message
+
+
+def test_a_module_of_which_no_recurrence_is_known_may_have_an_unused_one():
+    def step(h, u):
+        h = 0.95 * h + u
+        return h, u + 1e-3 * h
+
+    report = memaudit.scan(stepped(step), horizon=64, probes=[])
+    assert "MA117" in {finding.code for finding in report.findings}
