@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import memaudit
-from examples import benchmark_opening, benchmark_stability, draw_report, exact_memory
+from examples import draw_report, exact_memory
 from memaudit.recall.probe import Recall
 
 README = Path(__file__).parent.parent / "README.md"
@@ -82,19 +82,3 @@ def test_measured_and_exact_memory_of_the_reference_layers_are_one(capsys) -> No
     shares = re.findall(r"differ by (\S+) of the largest", capsys.readouterr().out)
     assert len(shares) == 2
     assert all(float(share) <= 1e-13 for share in shares)
-
-
-def test_the_benchmark_of_opening_opens_every_file(capsys) -> None:
-    benchmark_opening.main(["--quick"])
-    assert len(re.findall(r"\d+ MB +[\d.]+ s$", capsys.readouterr().out, re.MULTILINE)) == 5
-
-
-def test_ascent_is_never_below_the_draws_and_meets_the_closed_form(capsys) -> None:
-    benchmark_stability.main(["--quick"])
-    printed = capsys.readouterr().out
-    over_draws = [float(word) for word in re.findall(r"ascent / draws ([\d.]+)", printed)]
-    of_exact = [float(word) for word in re.findall(r"ascent / exact ([\d.]+)", printed)]
-    assert (len(over_draws), len(of_exact)) == (15, 12)
-    assert min(over_draws) >= 1.0
-    assert all(0.99 <= share <= 1.0 + 1e-5 for share in of_exact)
-    assert printed.count("loop / batched = ") == 3

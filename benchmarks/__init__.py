@@ -1,0 +1,1 @@
+"""What an audit costs, in ratios and counts of one run: `python -m benchmarks`."""
