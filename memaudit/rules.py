@@ -132,12 +132,22 @@ def unmet(one: Rule, report: Report) -> str:
     return f"{missing} was {'not measured' if missing in requested else 'not asked for'}"
 
 
-def retrofit_command(report: Report, *, reparam: str = "best") -> str:
-    """The command that puts the recurrent weights of what was audited into a stable form."""
+#: How the note of a subject begins whose folder is that of a retrofit.
+BEHIND_FORM = "recurrent weights behind the form"
+
+
+def retrofit_command(report: Report, *, reparam: str = "best", project: bool = False) -> str:
+    """The command that puts the recurrent weights of what was audited into a stable form.
+
+    "" where a retrofit has done so. `project` is for modes that no stable form reaches.
+    """
+    if any(note.startswith(BEHIND_FORM) for note in report.subject.notes):
+        return ""
     source = report.subject.source
     if not report.subject.sha256 or source.isidentifier():  # it lives in Python only
-        return f"`memaudit.retrofit(module, reparam={reparam!r})`"
-    words = ["memaudit", "retrofit", clean(source), "--reparam", reparam, "--out", "DIR"]
+        return f"`memaudit.retrofit(module, reparam={reparam!r}{', project=True' * project})`"
+    words = ["memaudit", "retrofit", clean(source), "--reparam", reparam]
+    words += ["--project"] * project + ["--out", "DIR"]
     return f"`{shlex.join(words)}`"
 
 

@@ -49,7 +49,7 @@ OUT = Option(
     Option(
         "project",
         "command",
-        "Move modes that the form does not reach inside, and say how far.",
+        "Move modes that the form does not reach inside, say how far: another model.",
         False,
         bool,
         "--project",

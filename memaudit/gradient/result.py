@@ -271,8 +271,8 @@ def gradient_range(report: Report) -> Iterable[Finding]:
         advice = f"keep gradient descent on {weight} below {rate:.2g}"
         if item.own and 1.0 / item.own < APART * rate:
             advice += f", and on all its recurrent weights below {1.0 / item.own:.2g}"
-        if item.recommended and item.recommended != item.current:
-            command = retrofit_command(report, reparam=clean(item.recommended))
+        command = retrofit_command(report, reparam=clean(item.recommended))
+        if item.recommended and item.recommended != item.current and command:
             advice = f"train it with {clean(item.recommended)} ({command}), or {advice}"
         else:
             advice += "; --probe gradient --verbose compares the forms"

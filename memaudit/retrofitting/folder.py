@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
@@ -20,6 +21,7 @@ from memaudit.loading.saving import (
     RECORD_NAME,
     WRITTEN_BY,
     copy_companions,
+    is_retrofit,
     new_folder,
     require_vacant,
     write_weights,
@@ -44,6 +46,7 @@ from memaudit.retrofitting.record import (
     write_retrofit_files,
 )
 from memaudit.retrofitting.weights import DenseWeight, swap, weight_of
+from memaudit.rules import BEHIND_FORM
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,6 +87,12 @@ def retrofit_source(
     """
     out = Path(out)
     require_vacant(out)
+    if is_retrofit(Path(source)):
+        raise ArgumentError(
+            "this folder is retrofitted already",
+            hint=f"memaudit fold {clean(source)} --out DIR turns it back, if you want another form",
+            source=source,
+        )
     opened = open_source(source, **options)
     where = opened.source
     if where is None or not where.has_checkpoint:
@@ -99,11 +108,15 @@ def retrofit_source(
     if not done.layers:
         reasons = "; ".join(f"{one.layer}: {one.reason}" for one in done.refused[:3])
         more = f"; and {len(done.refused) - 3} more" if len(done.refused) > 3 else ""
-        reach = any("out of reach" in one.reason for one in done.refused)
+        hint = "scan it to see what it does"
+        if any(one.reachable for one in done.refused):
+            words = ["memaudit", "retrofit", clean(source), "--reparam", reparam]
+            command = shlex.join([*words, "--project", "--out", clean(out)])
+            hint = f"`{command}` moves them inside, which makes another model of it"
         raise SourceError(
             "E_UNSUPPORTED",
-            f"no layer could be retrofitted: {clean(reasons, limit=800)}{more}",
-            hint="try another --reparam, or --project" if reach else "scan it to see what it does",
+            f"no layer could be retrofitted: {clean(reasons, limit=1000)}{more}",
+            hint=hint,
             stage="retrofit",
         )
     checkpoint = where.checkpoint
@@ -178,7 +191,7 @@ def restore(subject: AbstractSubject, checkpoint: Checkpoint, config: RetrofitCo
                 stage="open",
             )
         _put_behind(decays.pop(key), entry, raw, key, written, checkpoint.tensors)
-    note = f"recurrent weights behind the form {clean(config.reparam)}: {len(config.weights)}"
+    note = f"{BEHIND_FORM} {clean(config.reparam)}: {len(config.weights)}"
     notes = (*subject.identity.notes, note)
     subject.identity = replace(subject.identity, notes=notes)
 

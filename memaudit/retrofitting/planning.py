@@ -13,7 +13,7 @@ from memaudit import registry
 from memaudit.errors import ArgumentError, clean
 from memaudit.interfaces import AbstractReparam, DenseDecay, DiagonalDecay
 from memaudit.reparams import Stepped
-from memaudit.retrofitting.result import RefusedLayer
+from memaudit.retrofitting.result import OUT_OF_REACH, RefusedLayer
 from memaudit.retrofitting.weights import (
     WORST_CONDITION,
     EigenForm,
@@ -54,7 +54,14 @@ class Order:
             if stepped is None:
                 return f"{clean(made.name)} has no form in {time} time, in which its modes are"
             made = stepped
-        return made if self.constants else made.fitted(lam[decays(lam, time)])
+        if self.constants:
+            return made
+        stable = decays(lam, time)
+        inside = lam[stable]
+        if self.project and not bool(stable.all()):  # those that are moved must have room
+            edge = -MARGIN if time == "continuous" else 1.0 - MARGIN
+            inside = torch.cat([inside, inside.new_full((1,), edge)])
+        return made.fitted(inside)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,7 +127,10 @@ def _dense(decay: DenseDecay, order: Order) -> Plan | RefusedLayer:
     if not bool(out.any()):
         return Plan(decay, form, len(matrix), "direct", condition=worst)
     if not order.project:
-        return RefusedLayer(decay.layer, decay.cell, _outside(form, found.sizes[out], len(matrix)))
+        why = _outside(form, found.sizes[out], len(matrix))
+        if decay.note:
+            why += f", of {decay.note}; a scan shows those of the state that the model settles in"
+        return RefusedLayer(decay.layer, decay.cell, why)
     sizes = found.sizes.masked_scatter(out, nearest_reached(form, found.sizes[out]))
     far, inside = float((sizes - found.sizes).abs().amax()), _rebuilt(decay, stored, found, sizes)
     count = int(out.sum() + out[len(found.signs) :].sum())  # of a pair both move
@@ -147,8 +157,8 @@ def _outside(form: AbstractReparam, lam: Tensor, of: int) -> str:
     more = " …" if lam.numel() > _SHOWN else ""
     why = f", {unstable} of them not stable" if unstable else ""
     return (
-        f"{lam.numel()} of {of} modes are out of reach of {form.name}{why}: {shown}{more} in "
-        f"{form.time} time; project=True moves them inside"
+        f"{lam.numel()} of {of} modes are {OUT_OF_REACH} of {form.name}{why}: {shown}{more} in "
+        f"{form.time} time"
     )
 
 

@@ -12,6 +12,11 @@ from memaudit.sections import Column, Document, Section, Table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+#: What a refusal says of modes that `project` would move.
+OUT_OF_REACH = "out of reach"
+#: A model whose answers change by more than this share of their size is another one.
+ANOTHER = 0.01
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RetrofittedLayer(Record):
@@ -54,6 +59,11 @@ class RefusedLayer(Record):
     cell: str
     reason: str
 
+    @property
+    def reachable(self) -> bool:
+        """Whether its modes could be moved to where the form reaches."""
+        return OUT_OF_REACH in self.reason
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Retrofit(Record):
@@ -95,7 +105,22 @@ class Retrofit(Record):
             for one in self.layers
         )
         section = Section("Layers", text=tuple(self._remarks()), tables=(Table(columns, rows),))
-        return Document(f"retrofit {clean(self.reparam)}", sections=(section,), findings=None)
+        return Document(
+            f"retrofit {clean(self.reparam)}",
+            warnings=(self._changed,) if self._changed else (),
+            sections=(section,),
+            findings=None,
+        )
+
+    @property
+    def _changed(self) -> str:
+        """What a projection did to the model, where that is a lot."""
+        if self.difference is None or self.difference <= ANOTHER:
+            return ""
+        return (
+            f"This is another model: its answers differ by {self.difference:.2g} of their size. "
+            "Scan and test it before you use it."
+        )
 
     def _remarks(self) -> Iterator[str]:
         if self.difference is not None:
@@ -113,7 +138,8 @@ class Retrofit(Record):
                     f"{one.farthest:.3g} at most."
                 )
         for layer in self.refused:
-            yield f"Refused: {clean(layer.layer)}: {clean(layer.reason)}."
+            more = "; --project moves them inside" if layer.reachable else ""
+            yield f"Refused: {clean(layer.layer)}: {clean(layer.reason, limit=600)}{more}."
         for note in dict.fromkeys((*(one.note for one in self.layers if one.note), *self.notes)):
             yield f"Note: {clean(note)}."
 
@@ -127,6 +153,8 @@ class Retrofit(Record):
             for one in self.layers
         ]
         lines += [
-            f"  {clean(one.layer)} refused: {clean(one.reason, limit=1200)}" for one in self.refused
+            f"  {clean(one.layer)} refused: {clean(one.reason, limit=1200)}"
+            + ("; project=True moves them inside" if one.reachable else "")
+            for one in self.refused
         ]
-        return "\n".join(lines)
+        return "\n".join([*lines, *filter(None, [self._changed])])

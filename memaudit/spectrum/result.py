@@ -268,12 +268,20 @@ def near_boundary(report: Report) -> Iterable[Finding]:
         nearest, *others = items
         near = int((1.0 - np.abs(nearest.eigenvalues) < ALARM).sum())
         which = "is on" if abs(nearest.margin) <= ROUNDING else f"has {nearest.margin:.2g} left to"
+        advice = "keep these weights in float32"
+        # The gates of an LSTM decide how it decays: no weight of it stands for a mode.
+        if not nearest.cell.endswith("LSTM"):
+            command = retrofit_command(report, project=nearest.margin <= 0.0)
+            advice += (
+                f", and fine-tune in a stable parameterization: {command}"
+                if command
+                else "; they are in a stable parameterization already"
+            )
         yield near_boundary.finding(
             f"{nearest.layer} ({nearest.cell}, {nearest.at}) {which} the boundary: {near} of "
             f"{nearest.count} modes within {ALARM:g}, time scale {time_scale_text(nearest)}"
             + _more(others, "are as near"),
-            "keep these weights in float32, and fine-tune in a stable parameterization: "
-            + retrofit_command(report),
+            advice,
             where=where,
         )
 
@@ -336,11 +344,12 @@ def direct_parameterization(report: Report) -> Iterable[Finding]:
     ):
         forms = " and ".join(dict.fromkeys(item.parameterization for item in items))
         count = f"{len(items)} recurrences are" if len(items) > 1 else f"{items[0].layer} is"
+        command = retrofit_command(report, project=items[0].margin <= 0.0)
         yield direct_parameterization.finding(
             f"{count} parameterized by {forms}; nothing keeps the modes inside, and the smallest "
             f"margin is {items[0].margin:.2g} ({items[0].layer})",
-            "watch the margin while fine-tuning, take a smaller learning rate for them, or put "
-            f"them into a stable form: {retrofit_command(report)}",
+            "watch the margin while fine-tuning, or take a smaller learning rate for them"
+            + (f"; or put them into a stable form: {command}" if command else ""),
             where=where,
         )
 

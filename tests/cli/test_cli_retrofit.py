@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+
 import pytest
 import torch
 from torch import nn
 
+import memaudit
 from memaudit.cli import main
 from memaudit.loading import open_checkpoint
 from memaudit.retrofitting.result import RefusedLayer, Retrofit, RetrofittedLayer
@@ -107,3 +111,40 @@ def test_a_fold_of_what_is_no_retrofit_exits_with_three(tmp_path, capsys):
     assert main(["fold", str(tmp_path / "plain"), "--out", str(tmp_path / "back")]) == 3
     told = one_line(capsys.readouterr().err)
     assert "plain is no retrofit folder: it has no retrofit_config.json" in told
+
+
+def on_the_boundary(path, scale: float = 1.0):
+    """An RNN that turns its state, at this scale: with 1 every mode has modulus 1."""
+    torch.manual_seed(0)
+    cell = nn.RNN(2, 8, bias=False, batch_first=True)
+    with torch.no_grad():
+        cell.weight_hh_l0.copy_(scale * torch.linalg.qr(torch.randn(8, 8))[0])
+    torch.save(cell.state_dict(), path)
+    return path
+
+
+def test_the_advice_of_a_scan_is_a_command_that_works(tmp_path, capsys):
+    report = memaudit.scan(on_the_boundary(tmp_path / "rnn.pt"), level="quick", horizon=64)
+    advice = next(finding.advice for finding in report.findings if finding.code == "MA201")
+    command = re.findall("`memaudit (.+?)`", advice)[0].replace("DIR", str(tmp_path / "out"))
+    assert main(shlex.split(command)) == 0
+    capsys.readouterr()
+    again = memaudit.scan(tmp_path / "out", level="quick", horizon=64)
+    assert "memaudit retrofit" not in "".join(finding.advice for finding in again.findings)
+    assert main(["retrofit", str(tmp_path / "out"), "--out", str(tmp_path / "x")]) == 2
+    told = one_line(capsys.readouterr().err)
+    assert f"memaudit fold {tmp_path / 'out'} --out DIR" in told
+
+
+def test_a_refusal_names_the_command_that_moves_modes_inside_which_says_what_it_did(
+    tmp_path, capsys
+):
+    source, out = on_the_boundary(tmp_path / "rnn.pt", scale=1.5), str(tmp_path / "out")
+    assert main(["retrofit", str(source), "--out", out]) == 3
+    told = one_line(capsys.readouterr().err)
+    assert "out of reach of best" in told
+    assert "the step linearised at the zero state" in told
+    assert "project=True" not in told
+    command = re.findall("`memaudit (.+?)`", told)[0]
+    assert main(shlex.split(command)) == 0
+    assert capsys.readouterr().out.startswith("This is another model: its answers differ by ")
