@@ -55,8 +55,11 @@ TERMS = {
     "supremum": "A memory curve takes, at every lag, the largest value over all inputs that were "
     "tried: directions times sizes. For linear models it is exact, for others a lower bound. "
     "--set amplitudes=[0.5,1,2] tries inputs of the sizes that your data have.",
+    "at worst": "The longest memory that any input has under heaviside, impulse or reversed, where "
+    "it is longer than in use: over all sizes |x| together, or with inputs of one size, which is "
+    "named. Beside it stands how large the inputs in use are: a size that never occurs says little "
+    "about the model at work. The table by the size of the input has every size.",
     "interval": "The range in which the rate, or the exponent, of the fit lies.",
-    "conf.": "The confidence of a verdict, from 0 to 1.",
     "decay": "How a memory curve falls: " + ", ".join(KINDS) + ". Each of them can be explained.",
 }
 
@@ -239,14 +242,17 @@ class Curve(Record):
 
     @property
     def least_size(self) -> float | None:
-        """The smallest inputs that remember as long as the curve does; None where sizes are one."""
+        """The smallest inputs that are remembered longest; None where sizes are one."""
         if len(self.sizes) < 2:
             return None
-        reach = (
-            math.inf if self.horizon_status is HorizonStatus.BEYOND else float(self.horizon or 0)
-        )
-        held = [at.size for at in self.sizes if at.extent >= 0.9 * reach]
+        held = [at.size for at in self.sizes if at.extent >= 0.9 * self.longest]
         return min(held, default=self.holder)
+
+    @property
+    def longest(self) -> float:
+        """The horizon, or that of inputs of one size where it is longer; infinity beyond."""
+        own = math.inf if self.horizon_status is HorizonStatus.BEYOND else float(self.horizon or 0)
+        return max((own, *(at.extent for at in self.sizes)))
 
     @property
     def looked_to(self) -> int | None:

@@ -237,7 +237,11 @@ class MemoryResult(Result):
     """
 
     declared: ClassVar[tuple[Metric, ...]] = (*OF_MODEL.values(), *OF_QUERY.values())
-    terms: ClassVar[Mapping[str, str]] = {**KINDS, **TERMS}
+    terms: ClassVar[Mapping[str, str]] = {
+        **KINDS,
+        **TERMS,
+        "conf.": f"The confidence of a verdict, from 0 to 1. {OF_MODEL['confidence'].meaning}",
+    }
     rules: ClassVar[tuple[Rule, ...]] = OF_CURVES
     attribute: ClassVar[str] = "curves"
     absent: ClassVar[dict[str, Curve]] = {}
@@ -435,36 +439,41 @@ class MemoryResult(Result):
     def _at_worst(self) -> str:
         """The longest memory of the queries that take a supremum, where it is longer than in use.
 
+        Inputs of one size may be remembered longer than their supremum over sizes shows: it counts
+        from its own largest value, which others make. Then that size is named.
+
         As in: At worst: more than 511 steps (heaviside at |x| >= 8; its own inputs reach 0.25).
         """
         used = self._used()
         curves = {q: c for q, c in self._counting().items() if c.normalization != "none"}
-        known = {q: c for q, c in curves.items() if c.remembers and c.remembered_text}
-        known = {q: c for q, c in known.items() if not c.bounded_oscillation}
-        query = max(known, key=lambda name: known[name].extent, default="")
-        if used is None or not query or used.looked_to is None or used.horizon is None:
+        if used is None or used.looked_to is None or used.horizon is None:
             return ""
+        out = ", ".join(clean(q) for q, c in curves.items() if c.bounded_oscillation)
+        left_out = f"Left out: {out}, an oscillation of bounded size (MA118)." if out else ""
+        known = {q: c for q, c in curves.items() if c.remembers and not c.bounded_oscillation}
+        query = max(known, key=lambda q: (known[q].longest, known[q].extent), default="")
+        if not query or known[query].longest <= used.horizon:
+            return left_out
         worst = known[query]
-        if worst.horizon is not None and worst.horizon <= used.horizon:
-            return ""
+        endless = math.isinf(worst.longest)
+        most = worst.last_lag if endless else int(worst.longest)
         least = worst.least_size
         where = f"{clean(query)} at {_sizes_text(worst, least)}" if least else clean(query)
         part = self._part(query)
         where += f", `{clean(part)}`" if part != self._part(IN_USE) else ""
         reach = "" if used.reach is None else f"; its own inputs reach {used.reach:.3g}"
-        further = self._further(worst) if worst.horizon is None else ""
-        text = f"At worst: {worst.remembered_text} ({where}{reach}){further}."
-        most = worst.horizon if worst.horizon is not None else worst.last_lag
+        further = self._further(worst) if endless else ""
+        more = "more than " if endless else ""
+        steps = f"{more}{most} step{'' if most == 1 else 's'}"
+        text = f"At worst: {steps} ({where}{reach}){further}."
         if used.horizon and most > FAR_APART * used.horizon:
-            times = (
-                f"{'more than ' if worst.horizon is None else ''}{most / used.horizon:.0f} times"
-            )
+            times = f"{more}{most / used.horizon:.0f} times"
             if least and used.reach is not None and least > used.reach:
                 why = "inputs larger than its own hold the state longer"
             else:
                 why = f"{FED[query]} where its own inputs write over it" if query in FED else ""
             text += f" That is {times} longer" + (f": {why}." if why else ".")
-        return text
+        return " ".join(filter(None, (text, left_out)))
 
     def _shortest(self) -> str:
         """How long the model remembers, by the horizon that metrics and gates have, too."""

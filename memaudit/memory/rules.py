@@ -478,7 +478,7 @@ def _expected_horizon(curve: Curve) -> int | None:
 
     From the last lag on the level falls by `left`: exp(-rate·s) = left, or (1 + s/T)^-alpha = left.
     """
-    if not len(curve.values) or not curve.values[-1] > 0:
+    if not len(curve.values) or not curve.values[-1] > 0 or curve.horizon is not None:
         return None
     try:
         first = int(registry.build("queries", curve.query).first_lag)

@@ -54,6 +54,9 @@ TERMS = {
     "the mode fades, at 1 it stays for ever, above 1 it grows.",
     "form": "The function that makes the eigenvalue from the stored weight, such as exp or direct; "
     "`memaudit list reparams` shows what each reaches.",
+    "settled": "The state no longer moves under a constant input: the spectrum of a nonlinear "
+    "recurrence is taken there, at rest under zero input first. Not settled says that it was still "
+    "moving after the longest run that was tried; its eigenvalues are those of that moment only.",
     "over data": "The time scales that a layer has at other inputs than rest, where its step "
     "depends on them.",
 }

@@ -168,6 +168,9 @@ def test_a_query_from_outside_is_explained_as_well(capsys, foreign):
         ("radius", "one step of the optimizer"),
         ("floor", "numerical noise"),
         ("epsilon", "--set epsilon=VALUE"),
+        ("at worst", "The longest memory that any input has"),
+        ("conf.", "How clearly the kind of decay stands out"),
+        ("settled", "no longer moves under a constant input"),
     ],
 )
 def test_a_word_of_a_report_is_explained(word, told, capsys):

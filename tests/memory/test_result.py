@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from memaudit.interfaces import Status
+from memaudit.memory.curve import AtSize
 from memaudit.memory.result import AssumptionsResult, MemoryResult
 from memaudit.rules import judge
 from memaudit.sections import Beyond
@@ -155,6 +156,38 @@ def column(table, name: str) -> list:
 )
 def test_the_headline_is_the_horizon_of_the_metrics(curves, headline):
     assert sections(*curves)[0].headline == headline
+
+
+def sized(*rows: tuple[float, float, int | None, int | None]) -> tuple[AtSize, ...]:
+    return tuple(AtSize(size, peak, "exponential", end, beyond) for size, peak, end, beyond in rows)
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([(0.25, 1.0, 423, None), (2.0, 9.0, 43, None)], "423 steps (heaviside at |x| = 0.25)."),
+        ([(0.25, 1.0, 423, None), (2.0, 9.0, 423, None)], "423 steps (heaviside at |x| >= 0.25)."),
+        (
+            [(0.25, 1.0, None, 512), (2.0, 9.0, 43, None)],
+            "more than 512 steps (heaviside at |x| = 0.25); --horizon 2048 looks further.",
+        ),
+        ([(0.25, 1.0, 60, None), (2.0, 9.0, 43, None)], None),
+    ],
+)
+def test_memory_at_worst_is_that_of_the_size_that_is_remembered_longest(rows, told):
+    worst = curve(horizon=43, sizes=sized(*rows))
+    section = sections(curve("driven", normalization="none", horizon=100), worst)[0]
+    assert section.under == (f"At worst: {told}" if told else "")
+
+
+def test_memory_at_worst_says_which_query_is_no_part_of_it():
+    cycle = sized((1.0, 1.0, None, 511), (64.0, 0.02, None, 511))
+    used, turning = curve("driven", normalization="none"), of_kind("growing", sizes=cycle)
+    under = sections(used, turning, curve("impulse", horizon=200))[0].under
+    assert under == (
+        "At worst: 200 steps (impulse). Left out: heaviside, an oscillation of bounded size "
+        "(MA118)."
+    )
 
 
 def test_the_table_holds_numbers_and_only_columns_that_are_used():
