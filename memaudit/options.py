@@ -166,9 +166,9 @@ OPTIONS: dict[str, Option] = {
         Option(
             "data",
             "measure",
-            "Sequences that the model works on, of the shape (T, D) or (B, T, D), for its memory "
-            "in use: a npy, npz, csv, wav, safetensors or txt file (default: the text, embeddings, "
-            "or unit noise).",
+            "Sequences that the model works on, of the shape (T, D) or (B, T, D), or token ids "
+            "(T,) or (B, T), for its memory in use: a npy, npz, csv, wav, safetensors or txt file "
+            "(default: the text, embeddings, or unit noise).",
             flag="--data",
             metavar="FILE",
         ),

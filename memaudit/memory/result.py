@@ -143,7 +143,7 @@ class Facts(Record):
     """What is known of a model when the queries are run.
 
     `inputs` and `outputs` are the numbers of a step and of its answer, `rounding` the relative
-    rounding of an answer.
+    rounding of an answer, `tokens` whether it takes token ids, too.
     """
 
     causal: bool
@@ -151,6 +151,7 @@ class Facts(Record):
     outputs: int
     rounding: float
     inputs: int = 1
+    tokens: bool = False
 
 
 HORIZON = Metric(
@@ -168,11 +169,11 @@ HALF_LIFE = Metric(
     "half_life",
     better="more",
     within="horizon",
-    help="lags until memory has halved, the fewest",
+    help="lags until memory has halved: in use (driven), else the fewest of the queries",
     meaning="Counted from the largest value of the memory curve. It tells of the bulk of the "
     "memory, the horizon of its last traces.",
 )
-#: What the model has one of: that of the query under which it remembers least.
+#: What the model has one of: that in use, else that of the query under which it remembers least.
 OF_MODEL = {
     "horizon": replace(HORIZON, over="min"),
     "horizon_beyond": Metric(
@@ -186,7 +187,7 @@ OF_MODEL = {
         over="max",
         better="less",
         signed=True,
-        help="beta of exp(-beta t), the largest",
+        help="beta of exp(-beta t): in use (driven), else the largest of the queries",
         meaning="With every step the memory falls by that share, roughly: it halves in 0.69 / rate "
         "steps. Only curves of the kinds exponential and growing have one; a negative rate is "
         "growth.",
@@ -196,7 +197,7 @@ OF_MODEL = {
         over="max",
         better="less",
         signed=True,
-        help="alpha of t^-alpha, the largest",
+        help="alpha of t^-alpha: in use (driven), else the largest of the queries",
         meaning="Ten times the lag leaves 10^-alpha of the memory. Only curves of the kind "
         "polynomial have one.",
     ),
@@ -204,20 +205,24 @@ OF_MODEL = {
         "support",
         over="min",
         better="more",
-        help="lags after which a finite memory is over, the fewest",
+        help="lags after which a finite memory is over: in use (driven), else the fewest of the "
+        "queries",
         meaning="Only curves of the kind finite have one; behind it the memory is zero.",
     ),
     "confidence": Metric(
         "confidence",
         over="min",
         better="more",
-        help="of the verdicts about decay, 0 to 1, the least",
+        help="of the verdict about decay, 0 to 1: in use (driven), else the least of the queries",
         meaning="How clearly the kind of decay stands out among the others. Below about one half, "
         "take the kind as a guess; horizon and half-life do not depend on it.",
     ),
 }
 #: The same of every query, and of every layer under it, in the order of their importance.
-OF_QUERY = {name: replace(m, name=f"*/{name}", over="") for name, m in OF_MODEL.items()}
+OF_QUERY = {
+    name: replace(m, name=f"*/{name}", over="", help=m.help.partition(":")[0])
+    for name, m in OF_MODEL.items()
+}
 #: Numbers of hidden states and of the parts of a host.
 OF_LAYER = ("horizon", "horizon_beyond", "half_life", "rate", "exponent")
 #: What only one kind of decay has: a curve of another kind has none, which is no gap; one that
@@ -412,6 +417,8 @@ class MemoryResult(Result):
             who, of, longest = f"`{clean(part)}`", f" of `{clean(part)}`", " longest:"
         if used.decay.kind == "memoryless":
             return f"In use an earlier input leaves no trace in the answers{of} ({fed})."
+        if self.facts is not None and self.facts.tokens and fed.startswith("its embeddings"):
+            fed += ", no text: --data FILE of token ids feeds yours"
         if used.spread_text:
             fed = f"{used.spread_text}; {fed}"
         if used.horizon_status is HorizonStatus.BEYOND:

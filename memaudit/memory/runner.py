@@ -149,6 +149,7 @@ def facts_of(subject: AbstractSubject, assumed: AssumptionsResult) -> Facts:
         causal=subject.pooled or assumed.holds("causal"),
         linear=assumed.holds("linear"),
         inputs=width,
+        tokens=subject.vocabulary is not None,
         outputs=int(answer.shape[-1]),
         rounding=max(stated, _hidden_rounding(answer), inside),
     )

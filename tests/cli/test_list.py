@@ -163,6 +163,8 @@ def test_a_query_from_outside_is_explained_as_well(capsys, foreign):
     [
         ("horizon", "stays below epsilon"),
         ("Half-Life", "Counted from the largest value"),
+        ("half_life", "in use (driven), else the fewest of the queries"),
+        ("exponent", "in use (driven), else the largest of the queries"),
         ("time scale", "falls to 1/e"),
         ("margin", "unit circle"),
         ("radius", "one step of the optimizer"),

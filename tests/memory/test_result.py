@@ -11,7 +11,7 @@ import pytest
 
 from memaudit.interfaces import Status
 from memaudit.memory.curve import AtSize
-from memaudit.memory.result import AssumptionsResult, MemoryResult
+from memaudit.memory.result import AssumptionsResult, Facts, MemoryResult
 from memaudit.rules import judge
 from memaudit.sections import Beyond
 from tests.handmade import LAGS, assumption, curve, of_kind, power_law, report
@@ -188,6 +188,14 @@ def test_memory_at_worst_says_which_query_is_no_part_of_it():
         "At worst: 200 steps (impulse). Left out: heaviside, an oscillation of bounded size "
         "(MA118)."
     )
+
+
+@pytest.mark.parametrize("tokens", [True, False])
+def test_the_headline_of_a_model_of_tokens_without_a_text_says_how_to_feed_one(tokens):
+    used = curve("driven", normalization="none", fed="its embeddings in random order, 32 sequences")
+    facts = Facts(causal=True, linear=False, outputs=1, rounding=1e-16, tokens=tokens)
+    headline = sections(used, facts=facts)[0].headline
+    assert ("--data FILE of token ids feeds yours" in headline) == tokens
 
 
 def test_the_table_holds_numbers_and_only_columns_that_are_used():
