@@ -132,6 +132,8 @@ def unmet(one: Rule, report: Report) -> str:
     return f"{missing} was {'not measured' if missing in requested else 'not asked for'}"
 
 
+#: A verdict about decay of less confidence is a guess, on which no finding rests.
+SURE = 0.5
 #: How the note of a subject begins whose folder is that of a retrofit.
 BEHIND_FORM = "recurrent weights behind the form"
 

@@ -31,7 +31,9 @@ def curve(query: str = "heaviside", **changes: Any) -> Curve:
         "median": 0.5 * values,
         "floor": 1e-15,
         "status": Status.OK,
-        "decay": Decay("exponential", rate=0.05, interval=(0.0499, 0.0501), window=(1, 512)),
+        "decay": Decay(
+            "exponential", rate=0.05, interval=(0.0499, 0.0501), window=(1, 512), confidence=0.9
+        ),
         "horizon": 139,
         "half_life": 13.86,
         "epsilon": 1e-3,
@@ -44,13 +46,15 @@ def curve(query: str = "heaviside", **changes: Any) -> Curve:
 
 def of_kind(kind: str, query: str = "heaviside", **changes: Any) -> Curve:
     """A curve with that verdict."""
-    decay = Decay(kind, window=(1, 512))
+    decay = Decay(kind, window=(1, 512), confidence=0.9)
     return curve(query, **{"decay": decay, "horizon": None, "half_life": None, **changes})
 
 
 def power_law(query: str = "heaviside", **changes: Any) -> Curve:
     """Memory t^-0.5: at lag 512 still 44 times above a thousandth of its maximum."""
-    decay = Decay("polynomial", exponent=0.5, interval=(0.49, 0.51), window=(8, 512))
+    decay = Decay(
+        "polynomial", exponent=0.5, interval=(0.49, 0.51), window=(8, 512), confidence=0.9
+    )
     fields = {"values": LAGS**-0.5, "decay": decay, "horizon": None, "half_life": 4.0}
     return curve(query, **{**fields, **changes})
 

@@ -20,7 +20,7 @@ from memaudit.memory.curve import (
 from memaudit.options import SHORTEST
 from memaudit.registry import DEFAULT_QUERIES
 from memaudit.report import Finding
-from memaudit.rules import rule
+from memaudit.rules import SURE, rule
 
 if TYPE_CHECKING:
     from memaudit.memory.result import Assumption
@@ -385,7 +385,8 @@ def power_law_in_window(report: Report) -> Iterable[Finding]:
     the same picture inside a window: 64 of them with log-spaced rates cannot be told from a power
     law up to lag 512. So the verdict is about the window, and is no statement about the asymptotic
     class. A finite linear recurrence, for one, decays exponentially in the end. A larger --horizon
-    shows whether the straight line in log-log coordinates bends.
+    shows whether the straight line in log-log coordinates bends. A verdict of less than 0.5
+    confidence is not reported here.
     """
 
     def law(curve: Curve) -> str:
@@ -394,7 +395,10 @@ def power_law_in_window(report: Report) -> Iterable[Finding]:
         exponent = f"exponent {curve.decay.exponent:.4g}{_bracket(curve.decay.interval)}"
         return f"{exponent} over {_span(curve)}"
 
-    for where, curves in _matching(report, lambda curve: curve.decay.kind == "polynomial"):
+    def falls(curve: Curve) -> bool:
+        return curve.decay.kind == "polynomial" and curve.decay.confidence >= SURE
+
+    for where, curves in _matching(report, falls):
         longest = max(curve.last_lag for curve in curves.values())
         yield power_law_in_window.finding(
             f"the memory falls like a power law inside the window ({_each(curves, law)}); a "
@@ -435,8 +439,8 @@ def beyond_window(report: Report) -> Iterable[Finding]:
     The horizon is the lag from which the curve stays below epsilon times its maximum. The curve
     does decay, but at the last lag that was measured it was still above that, so the horizon is
     known only to be larger. The rate and the kind of decay rest on the window alone. Measure again
-    with a larger --horizon; where the fit allows it, the finding says at which lag the horizon is
-    to be expected.
+    with a larger --horizon; where the fit allows it, with a confidence of 0.5 or more, the finding
+    says at which lag the horizon is to be expected.
     """
 
     def unfinished(curve: Curve) -> bool:
@@ -474,11 +478,13 @@ def wider_window(curves: Iterable[Curve]) -> str:
 
 
 def _expected_horizon(curve: Curve) -> int | None:
-    """The lag at which the fitted curve reaches epsilon, None when that is too far to say.
+    """The lag at which the fitted curve reaches epsilon, None when that is too far or unsure.
 
     From the last lag on the level falls by `left`: exp(-rate·s) = left, or (1 + s/T)^-alpha = left.
     """
     if not len(curve.values) or not curve.values[-1] > 0 or curve.horizon is not None:
+        return None
+    if curve.decay.confidence < SURE:
         return None
     try:
         first = int(registry.build("queries", curve.query).first_lag)

@@ -12,7 +12,7 @@ from memaudit.errors import clean
 from memaudit.modes import AT_REST, LayerSpectrum
 from memaudit.records import Record, Unbounded
 from memaudit.report import Finding, Metric, Result
-from memaudit.rules import Rule, retrofit_command, rule
+from memaudit.rules import SURE, Rule, retrofit_command, rule
 from memaudit.sections import Axis, Column, Figure, Mark, Points, Section, Table
 
 if TYPE_CHECKING:
@@ -366,8 +366,9 @@ def spectrum_disagrees(report: Report) -> Iterable[Finding]:
     Eigenvalues describe a nonlinear model near its rest only: an input can carry the state to
     another equilibrium, a cycle or a drift, as some starts do with the stable matrix of the inverse
     approximation paper. A measured rate that is faster is no contradiction, because a mode need not
-    be visible in the answer. Believe the measurement for inputs of the size that was fed (--set
-    amplitudes=[1.0] for one size), and do not call this model stable on account of its spectrum.
+    be visible in the answer, and a verdict of less than 0.5 confidence contradicts nothing. Believe
+    the measurement for inputs of the size that was fed (--set amplitudes=[1.0] for one size), and
+    do not call this model stable on account of its spectrum.
     """
     if "spectrum" not in report:
         return
@@ -406,6 +407,8 @@ def _curve(report: Report, item: Prediction) -> Any:
 
 def _outlives(item: Prediction, curve: Any) -> bool:
     decay = curve.decay
+    if decay.confidence < SURE:
+        return False
     if decay.kind == "exponential":
         return decay.rate is not None and FACTOR * decay.rate < item.rate < math.inf
     # A plateau below epsilon of the maximum is no memory, and a slow mode looks like a plateau.

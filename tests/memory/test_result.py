@@ -37,15 +37,15 @@ def test_the_numbers_of_a_small_report_one_by_one():
         "memaudit/horizon": 139.0,
         "memaudit/half_life": 13.86,
         "memaudit/rate": 0.05,
-        "memaudit/confidence": 0.0,
+        "memaudit/confidence": 0.9,
         "memaudit/heaviside/horizon": 139.0,
         "memaudit/heaviside/half_life": 13.86,
         "memaudit/heaviside/rate": 0.05,
-        "memaudit/heaviside/confidence": 0.0,
+        "memaudit/heaviside/confidence": 0.9,
         "memaudit/impulse/horizon": 200.0,
         "memaudit/impulse/half_life": 20.0,
         "memaudit/impulse/rate": 0.05,
-        "memaudit/impulse/confidence": 0.0,
+        "memaudit/impulse/confidence": 0.9,
         **ALWAYS,
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,6 +26,10 @@ from tests.handmade import (
 )
 
 ZERO = np.zeros(512)
+SLOW = {
+    "values": np.exp(-0.01 * LAGS),
+    "decay": Decay("exponential", rate=0.01, window=(1, 512), confidence=0.9),
+}
 FAST = Decay("exponential", rate=0.2, interval=(0.19, 0.21), window=(1, 100))
 
 
@@ -105,13 +110,7 @@ EVIDENCE = [
     (
         "MA106",
         "note",
-        report(
-            curve(
-                values=np.exp(-0.01 * LAGS),
-                decay=Decay("exponential", rate=0.01, window=(1, 512)),
-                horizon=None,
-            )
-        ),
+        report(curve(**SLOW, horizon=None)),
         # exp(-0.01·(t - 1)) = 1/1000 at t = 1 + 690.8
         "more than 512 lags, about 692 by the fit",
     ),
@@ -297,9 +296,20 @@ def test_a_power_law_is_not_extrapolated_beyond_sixteen_windows():
     assert finding.advice == "try --horizon 2048"
 
 
+def test_a_fit_of_little_confidence_is_not_extrapolated_and_is_no_power_law():
+    sure = {f.code: f for f in judge(report(curve(**SLOW, horizon=None), power_law("impulse")))}
+    assert ("about 692 by the fit" in sure["MA106"].message, "MA111" in sure) == (True, True)
+    law = Decay("polynomial", exponent=0.5, window=(8, 512), confidence=0.4)
+    decay = replace(SLOW["decay"], confidence=0.4)
+    guess = curve(values=SLOW["values"], decay=decay, horizon=None)
+    found = {f.code: f for f in judge(report(guess, power_law("impulse", decay=law)))}
+    assert "by the fit" not in found["MA106"].message
+    assert found["MA106"].advice == "try --horizon 2048"
+    assert "MA111" not in found
+
+
 def test_the_advised_horizon_is_the_next_power_of_two():
-    slow = Decay("exponential", rate=0.01, window=(1, 512))
-    evidence = report(curve(values=np.exp(-0.01 * LAGS), decay=slow, horizon=None))
+    evidence = report(curve(**SLOW, horizon=None))
     assert [f.advice for f in judge(evidence)] == ["try --horizon 1024"]
 
 

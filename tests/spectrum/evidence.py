@@ -71,4 +71,4 @@ SPECTRAL = [
         "nearby states of layers.0 part along a trajectory: Lyapunov exponent 0.12 [0.1, 0.14]",
     ),
 ]
-SLOW = Decay("exponential", rate=0.01, interval=(0.0099, 0.0101), window=(1, 512))
+SLOW = Decay("exponential", rate=0.01, interval=(0.0099, 0.0101), window=(1, 512), confidence=0.9)

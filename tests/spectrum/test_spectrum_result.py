@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from memaudit.numerics.verdict import Decay
@@ -96,7 +98,7 @@ def test_a_mode_that_outlasts_the_window_explains_a_plateau():
 
 @pytest.mark.parametrize(("rate", "told"), [(0.04, True), (0.06, False), (0.5, False)])
 def test_only_slower_than_half_the_predicted_rate_is_a_contradiction(rate: float, told: bool):
-    decay = Decay("exponential", rate=rate, interval=(rate, rate), window=(1, 512))
+    decay = Decay("exponential", rate=rate, interval=(rate, rate), window=(1, 512), confidence=0.9)
     made = report(curve("impulse", decay=decay), spectrum=(cell(0.9),))  # rate 0.105
     assert bool(found(spectrum_disagrees, made)) == told
 
@@ -105,7 +107,12 @@ def test_the_factor_is_that_of_the_curve_that_is_slowest_beside_its_own_predicti
     # Zero input: log 2 beside 0.01. Held input: -log 0.99 beside 0.001.
     rates = {"impulse": 0.01, "heaviside": 0.001}
     curves = [
-        curve(query, decay=Decay("exponential", rate=rate, interval=(rate, rate), window=(1, 512)))
+        curve(
+            query,
+            decay=Decay(
+                "exponential", rate=rate, interval=(rate, rate), window=(1, 512), confidence=0.9
+            ),
+        )
         for query, rate in rates.items()
     ]
     slow = cell(0.5, points={"constant input +1": [0.99]})
@@ -135,6 +142,15 @@ def test_a_layer_without_a_spectrum_may_remember_by_itself():
     assert found(spectrum_disagrees, mixed) == []
     both = (cell(0.5), cell(0.5, layer="layers.1.mixer"))
     assert len(found(spectrum_disagrees, report(curve(decay=SLOW), spectrum=both, **whole))) == 1
+
+
+def test_a_guess_at_the_decay_does_not_disagree_with_the_spectrum():
+    for decay in (SLOW, Decay("persistent", confidence=0.9)):
+        sure = curve("impulse", decay=decay, horizon=None)
+        guess = replace(sure, decay=replace(decay, confidence=0.08))
+        assert [
+            len(found(spectrum_disagrees, report(c, spectrum=(cell(0.5),)))) for c in (sure, guess)
+        ] == [1, 0]
 
 
 def test_a_model_of_two_directions_is_not_compared():

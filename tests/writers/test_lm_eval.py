@@ -34,7 +34,7 @@ def test_a_small_report_word_for_word():
             **plain("horizon", 139.0),
             **plain("half_life", 13.86),
             **plain("rate", 0.05),
-            **plain("confidence", 0.0),
+            **plain("confidence", 0.9),
             **plain("findings/error", 0.0),
             **plain("findings/warning", 0.0),
             **plain("findings/note", 0.0),
@@ -47,7 +47,7 @@ def test_a_small_report_word_for_word():
             **plain("horizon", 139.0),
             **plain("half_life", 13.86),
             **plain("rate", 0.05),
-            **plain("confidence", 0.0),
+            **plain("confidence", 0.9),
         },
     }
     assert found["group_subtasks"] == {"memaudit": ["memaudit_heaviside"]}
