@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from memaudit.errors import clean, listed
-from memaudit.gates import percent
+from memaudit.gates import other_settings, percent
 from memaudit.sections import Beyond, Cell, Column, Document, Figure, Section, Table
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ class NumberChange:
     key: str
     before: Metric | None
     after: Metric | None
+    #: Why the two cannot be compared, "" where they can.
+    why: str = ""
 
     @property
     def changed(self) -> bool:
@@ -54,7 +56,9 @@ class NumberChange:
 
     @property
     def verdict(self) -> str:
-        """Better, worse or other, where one report tells it from the other."""
+        """Better, worse or other, where one report tells it from the other; or unknown."""
+        if self.why:
+            return "unknown"
         metric = self.after or self.before
         old, new = (m.bounds() for m in (self.before, self.after) if m is not None)
         if metric is None or not metric.better:
@@ -160,6 +164,9 @@ class Difference:
         ]
         if changed:
             yield f"Measured with other settings: {'; '.join(changed)}."
+        for why in dict.fromkeys(change.why for change in self.numbers if change.why):
+            count = sum(change.why == why for change in self.numbers)
+            yield f"Not comparable, {count} number{'s' if count > 1 else ''}: {why}."
         facts = [
             f"{name} {clean(getattr(old, name))} -> {clean(getattr(new, name))}"
             for name in SUBJECT
@@ -200,10 +207,15 @@ def compare(before: Report, after: Report) -> Difference:
     new = {metric.key: metric for metric in after.numbers()}
     known = {(f.code, f.where) for f in before.findings}
     there = {(f.code, f.where) for f in after.findings}
+    numbers: list[NumberChange] = []
+    for key in dict.fromkeys((*old, *new)):
+        one, other = old.get(key), new.get(key)
+        why = other_settings(one, other, before, after) if one and other else ""
+        numbers.append(NumberChange(key, one, other, why))
     return Difference(
         before,
         after,
-        tuple(NumberChange(k, old.get(k), new.get(k)) for k in dict.fromkeys((*old, *new))),
+        tuple(numbers),
         new=tuple(f for f in after.findings if (f.code, f.where) not in known),
         gone=tuple(f for f in before.findings if (f.code, f.where) not in there),
         stayed=tuple(f for f in after.findings if (f.code, f.where) in known),
@@ -235,6 +247,8 @@ def _sentence(change: NumberChange) -> str:
     name = change.key.replace("/", " ").replace("_", " ")
     words = f"{_text(change.before)} -> {_text(change.after)}"
     share = change.percent
+    if change.why:
+        return f"{name} {words} (not comparable)"
     return f"{name} {words}" + (f" ({share:+.3g} %)" if share is not None else "")
 
 

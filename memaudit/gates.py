@@ -151,7 +151,7 @@ class ChangeGate:
         assert old is not None
         assert new is not None
         words = f"{old.text()} -> {new.text()}"
-        if other := _other_settings(old, before, after):
+        if other := other_settings(old, new, before, after):
             return self._hit(f"{name} ({words}), {other}")
         if gone := _other_queries(old, before, after):
             return self._hit(f"{name} ({words}), {gone}")
@@ -410,16 +410,23 @@ def _not_requested(
     return ArgumentError(fact, hint=f"{option} replaces the default ones, so give {words}")
 
 
-def _other_settings(metric: Metric, before: Report, after: Report) -> str:
-    """Why two numbers are not comparable: the settings that shape them differ."""
-    if not (metric.within or metric.holder):
-        return ""
-    epsilon = ("epsilon",) if metric.name.endswith("horizon") else ()
-    for name in ("normalization", "baseline", *epsilon):
+def other_settings(old: Metric, new: Metric, before: Report, after: Report) -> str:
+    """Why two numbers are not comparable: the settings that shape them, or the inputs, differ."""
+    if old.fed != new.fed:
+        fed = (clean(one.fed) or "inputs of memaudit" for one in (old, new))
+        return f"measured on other inputs: {' -> '.join(fed)}"
+    names: tuple[str, ...] = ()
+    if old.within or old.holder:
+        names = ("normalization", "baseline")
+        names += ("epsilon",) if old.name.endswith("horizon") else ()
+    if old.fed:  # a text that was given and not fed shapes nothing
+        names += ("data", "pad", "text") if "text" in old.fed else ("data", "pad")
+    for name in names:
         usual = OPTIONS[name].default
-        old, new = before.settings.get(name, usual), after.settings.get(name, usual)
-        if old != new:
-            return f"measured with other settings: {name} {clean(old)} -> {clean(new)}"
+        settings = (one.settings.get(name, usual) for one in (before, after))
+        first, second = settings
+        if first != second:
+            return f"measured with other settings: {name} {clean(first)} -> {clean(second)}"
     return ""
 
 

@@ -48,7 +48,8 @@ class Metric:
     numbers may be negative, `whole` ones are counts. `help` is what it is in a line, `meaning` what
     it says to a user, for `memaudit explain`. `within` names the option that limits how far
     is looked. `holder` is the query or layer that a number of the model comes from, `unknown` those
-    that were not measured and might change it.
+    that were not measured and might change it. `fed` says which inputs it was measured on, where
+    these are not made by memaudit: numbers on others are not comparable.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Metric:
     signed: bool = False
     whole: bool = False
     within: str = ""
+    fed: str = ""
 
     @property
     def key(self) -> str:

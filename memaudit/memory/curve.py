@@ -271,6 +271,11 @@ class Curve(Record):
             rank = int(self.values[-1] > SIGNAL_OVER_FLOOR * self.floor)
         return rank, float(self.horizon or 0)
 
+    @property
+    def inputs(self) -> str:
+        """What was fed, without how many sequences of it; "" of a query that makes its inputs."""
+        return self.fed.partition(", ")[0]
+
     def numbers(self) -> dict[str, tuple[float | None, float | None]]:
         """Every number with the lag that it lies beyond, if it does: it is infinite then.
 

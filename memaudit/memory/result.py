@@ -294,7 +294,8 @@ class MemoryResult(Result):
         for query, curve in self.curves.items():
             part = next((n for n, own in self._parts() if own.get(query) is curve), "")
             for name, (value, beyond) in curve.numbers().items():
-                metric = OF_QUERY[name].at(value, query, holder=part, beyond=beyond)
+                made = {"holder": part, "beyond": beyond, "fed": curve.inputs}
+                metric = OF_QUERY[name].at(value, query, **made)
                 if name == "horizon" and not self.whole:  # another part may remember longer
                     metric = replace(metric, over="max", unknown=self._unseen(query))
                 yield metric
@@ -303,7 +304,8 @@ class MemoryResult(Result):
                 numbers = curve.numbers()
                 for name in OF_LAYER:
                     value, beyond = numbers[name]
-                    yield OF_QUERY[name].at(value, query, layer=layer, beyond=beyond)
+                    made = {"layer": layer, "beyond": beyond, "fed": curve.inputs}
+                    yield OF_QUERY[name].at(value, query, **made)
 
     def _of_model(self) -> Iterator[Metric]:
         """The numbers of the model: those in use, else of every kind that of the shortest memory.
@@ -327,7 +329,8 @@ class MemoryResult(Result):
                 for q, curve in counting.items()
                 if q not in found and (name not in OF_A_KIND or curve.decay.kind in NO_KIND)
             )
-            metric = metric.at(value, holder=query, unknown=(*gaps, *lost), beyond=beyond)
+            fed, unknown = counting[query].inputs, (*gaps, *lost)
+            metric = metric.at(value, holder=query, unknown=unknown, beyond=beyond, fed=fed)
             if (
                 value is not None and beyond is None
             ):  # another query may be below, where less far was looked
@@ -338,7 +341,7 @@ class MemoryResult(Result):
                 metric = replace(metric, over=over, unknown=(*metric.unknown, *unseen))
             yield metric
             if name == "horizon" and value == math.inf:
-                yield OF_MODEL["horizon_beyond"].at(beyond, holder=query)
+                yield OF_MODEL["horizon_beyond"].at(beyond, holder=query, fed=fed)
 
     @staticmethod
     def _holder(name: str, found: Mapping[str, tuple[float | None, float | None]]) -> str:

@@ -100,6 +100,30 @@ def test_a_window_that_grew_is_no_fall(gate):
     assert gate(report(far, **long), before, "horizon<-20%")[0] == 1
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("a.npy, 8 sequences", "a.npy, 256 sequences", None),
+        ("a.npy, 8 sequences", "b.npy, 8 sequences", "measured on other inputs: a.npy -> b.npy"),
+    ],
+)
+def test_a_change_on_other_inputs_is_unknown(gate, before, after, told):
+    reports = [report(curve("driven", normalization="none", fed=fed)) for fed in (before, after)]
+    code, err = gate(*reports, "horizon<-20%")
+    assert code == (0 if told is None else 1)
+    assert (told or "") in err
+
+
+def test_a_change_on_other_data_of_the_same_name_is_unknown(gate):
+    used = curve("driven", normalization="none", fed="a.npy, 8 sequences")
+    data = [f"a.npy, (1, 9, 1), sha256 {digest}" for digest in ("12", "34")]
+    reports = [report(used, curve(), settings={"data": text}) for text in data]
+    code, err = gate(*reports, "driven.horizon<-20%")
+    assert code == 1
+    assert "measured with other settings: data a.npy, (1, 9, 1), sha256 12 -> " in err
+    assert gate(*reports, "heaviside.horizon<-20%")[0] == 0  # it makes its own inputs
+
+
 @pytest.mark.parametrize("name", ["horizon", "half_life", "radius", "confidence"])
 def test_a_forgotten_percent_sign_is_named(name, capsys):
     code = main(["diff", "missing.json", "missing.json", "--fail-on", f"{name}<-20"])

@@ -3,7 +3,7 @@
 from memaudit.compare import compare
 from memaudit.modes import spectrum
 from memaudit.report import Finding
-from tests.handmade import identity, report
+from tests.handmade import curve, identity, report
 
 
 def made(value: float, **changes):
@@ -56,3 +56,17 @@ def test_other_models_settings_and_sections_are_named():
     assert "Two different models are compared" in text
     assert "horizon 64 -> 512" in text
     assert any("Only BEFORE measured spectrum" in line for line in shown["Changes"].text)
+
+
+def test_numbers_on_other_inputs_are_neither_better_nor_worse():
+    both = compare(
+        report(curve("driven", fed="the sample text, 48 passages"), curve()),
+        report(curve("driven", fed="a.npy, 48 sequences", horizon=70), curve(horizon=70)),
+    )
+    shown = titles(both)
+    verdicts = {row[0]: row[4] for row in shown["Numbers"].tables[0].rows}
+    assert verdicts["horizon"] == verdicts["driven/horizon"] == "unknown"
+    assert verdicts["heaviside/horizon"] == "worse"
+    assert "horizon 139 -> 70 (not comparable)" in both.headline
+    told = "measured on other inputs: the sample text -> a.npy."
+    assert any(line.endswith(told) for line in shown["Changes"].text)
