@@ -10,6 +10,7 @@ import csv
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -321,3 +322,11 @@ def test_the_query_the_probe_and_the_report_format_keep_the_laws(imported, model
 def test_a_name_that_looks_like_a_formula_stays_a_text(imported):
     cell = importlib.import_module("memaudit_acme.csv_table")._cell
     assert cell("=HYPERLINK(1)") == "'=HYPERLINK(1)"
+
+
+def test_the_probe_of_contributing_runs_as_it_stands():
+    text = (PROJECT.parent.parent / "CONTRIBUTING.md").read_text("utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    exec(compile(block, "CONTRIBUTING.md", "exec"), names := {})
+    report = memaudit.scan("demo:lstm", queries=["impulse"], probes=[names["Energy"](size=30.0)])
+    assert report["energy"].energy > 10.0

@@ -45,6 +45,8 @@ def read_series(source: Any) -> Series:
     """The sequences of a file, an array or a tensor; one sequence is a batch of one."""
     if not isinstance(source, Path):
         return _series("your data", torch.as_tensor(source))
+    if not source.exists():
+        raise ArgumentError("there is no such file of data", hint="check the path", source=source)
     try:
         return _series(clean(source.name), _read(source))
     except MemauditError as error:

@@ -54,7 +54,7 @@ TERMS = {
     "lowers the floor.",
     "supremum": "A memory curve takes, at every lag, the largest value over all inputs that were "
     "tried: directions times sizes. For linear models it is exact, for others a lower bound. "
-    "--set amplitudes=[0.5,1,2] tries inputs of the sizes that your data have.",
+    "--set 'amplitudes=[0.5,1,2]' tries inputs of the sizes that your data have.",
     "at worst": "The longest memory that any input has under heaviside, impulse or reversed, where "
     "it is longer than in use: over all sizes |x| together, or with inputs of one size, which is "
     "named. Beside it stands how large the inputs in use are: a size that never occurs says little "

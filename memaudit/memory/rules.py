@@ -335,7 +335,7 @@ def undetermined_decay(report: Report) -> Iterable[Finding]:
     Either too few lags rise above ten times the numerical floor, or the kinds describe the curve
     equally well inside the window. Nothing is wrong with the model; the measurement is too weak for
     a verdict. More precision (--dtype float64), a larger --horizon or inputs of one size (--set
-    amplitudes=[1.0]) usually decide it.
+    'amplitudes=[1.0]') usually decide it.
     """
 
     def undetermined(curve: Curve) -> bool:
@@ -348,7 +348,7 @@ def undetermined_decay(report: Report) -> Iterable[Finding]:
         return text if curve.status is Status.OK else f"{text}, {curve.status.value}"
 
     for where, curves in _matching(report, undetermined):
-        steps = ["--set amplitudes=[1.0] for inputs of one size"]
+        steps = ["--set 'amplitudes=[1.0]' for inputs of one size"]
         if limits := _limits(curves.values()):
             steps[:0] = limits
         elif report.subject.longest is None:
@@ -420,14 +420,14 @@ def supremum_at_edge(report: Report) -> Iterable[Finding]:
     Here the largest values came from the first or the last amplitude of that grid and were still
     rising. The curve is then a lower bound that more extreme inputs would lift; its level is
     uncertain, its kind of decay less so. Ask whether such amplitudes occur in your data; --set
-    amplitudes=[0.5,1,2] tries those that do.
+    'amplitudes=[0.5,1,2]' tries those that do.
     """
     for where, curves in _matching(report, lambda c: c.at_edge and c.decay.kind != "memoryless"):
         probes = max(curve.probes for curve in curves.values())
         yield supremum_at_edge.finding(
             f"the supremum was still rising at the edge of the amplitude grid "
             f"({', '.join(curves)}; {probes} probes)",
-            "take the level as a lower bound; --set amplitudes=[...] tries others",
+            "take the level as a lower bound; --set 'amplitudes=[...]' tries others",
             where=where,
         )
 
@@ -513,7 +513,7 @@ def queries_disagree(report: Report) -> Iterable[Finding]:
     verdicts agree. Here they differ in kind, or their exponential rates differ by more than a
     factor of 1.5 with intervals that do not overlap. The memory then depends on the state the model
     is in: gates that a large input holds open, or several equilibria. Gated models mostly do this
-    at the largest amplitudes: --set amplitudes=[1.0] looks at inputs of one size. One number does
+    at the largest amplitudes: --set 'amplitudes=[1.0]' looks at inputs of one size. One number does
     not describe such a model. Read the curves side by side, and rely on the query that resembles
     your data.
     """
@@ -860,7 +860,7 @@ def outside_theory(report: Report) -> Iterable[Finding]:
         for item in _failed(report, name):
             yield outside_theory.finding(
                 f"the model is not {name}{_residual(item)}",
-                "read the curves as measurements only; --set amplitudes=[0.1,1] feeds less",
+                "read the curves as measurements only; --set 'amplitudes=[0.1,1]' feeds less",
                 where=item.where,
             )
 

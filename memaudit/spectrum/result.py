@@ -367,7 +367,7 @@ def spectrum_disagrees(report: Report) -> Iterable[Finding]:
     another equilibrium, a cycle or a drift, as some starts do with the stable matrix of the inverse
     approximation paper. A measured rate that is faster is no contradiction, because a mode need not
     be visible in the answer, and a verdict of less than 0.5 confidence contradicts nothing. Believe
-    the measurement for inputs of the size that was fed (--set amplitudes=[1.0] for one size), and
+    the measurement for inputs of the size that was fed (--set 'amplitudes=[1.0]' for one size), and
     do not call this model stable on account of its spectrum.
     """
     if "spectrum" not in report:

@@ -58,7 +58,7 @@ def render_document(document: Document, *, heading: str = "Memory audit") -> str
     if document.command or document.footer:
         blocks.append(["### Settings"])
         if document.command:
-            blocks.append([f"<pre>{escaped(document.command, limit=1500)}</pre>"])
+            blocks.append([f"<pre>{verbatim(document.command)}</pre>"])
         if document.footer:
             words = ", ".join(escaped(word) for word in document.footer)
             blocks.append([f"Measured with {words}."])
@@ -102,7 +102,7 @@ def _findings(findings: Sequence[Finding]) -> list[str]:
             lines.append(f"  - {where}{escaped(finding.message)}")
         if len(same) > PLACES:
             lines.append(f"  - … and {len(same) - PLACES} more places")
-        advice = dict.fromkeys(escaped(f.advice) for f in same[:PLACES] if f.advice)
+        advice = dict.fromkeys(advised(f.advice) for f in same[:PLACES] if f.advice)
         lines += [f"  - *{text}*" for text in advice]
     return lines or ["None."]
 
@@ -123,13 +123,30 @@ _MARKS = re.compile(
 )
 #: What makes a list or a rule at the begin of a line.
 _LEADING = re.compile(r"^(?:[-+=]|\d+(?P<mark>[.)])(?=\s|$))")
+#: A command in an advice; what HTML would read stays text.
+_COMMAND = re.compile(r"(`memaudit [^`<>&|]*`)")
 _NAMED = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 LONGEST = 500
 
 
 def escaped(text: object, *, limit: int = LONGEST) -> str:
     """Text that is shown as it is, on one line, inside of a paragraph or a table."""
-    return _MARKS.sub(lambda match: entity(match[0]), clean(text, limit=limit))
+    return _escaped(clean(text, limit=limit))
+
+
+def _escaped(text: str) -> str:
+    return _MARKS.sub(lambda match: entity(match[0]), text)
+
+
+def verbatim(text: object) -> str:
+    """A command inside of <pre>, where nothing but HTML is read: it can be copied as it stands."""
+    return "".join(_NAMED.get(letter, letter) for letter in clean(text, limit=1500))
+
+
+def advised(text: str) -> str:
+    """The text of an advice: the commands in it are code, where nothing is read either."""
+    pieces = _COMMAND.split(clean(text, limit=LONGEST))
+    return "".join(piece if k % 2 else _escaped(piece) for k, piece in enumerate(pieces))
 
 
 def paragraph(text: object) -> str:

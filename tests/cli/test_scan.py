@@ -259,3 +259,12 @@ def test_data_of_the_user_are_named_in_the_headline(tmp_path, capsys):
     assert main([*words, "--data", str(tmp_path / "noise.npy")]) == 0
     assert "In use it remembers" in (out := capsys.readouterr().out)
     assert "(noise.npy, 32 sequences" in out
+
+
+def test_data_that_do_not_fit_or_are_not_there_are_bad_arguments(tmp_path, capsys):
+    import numpy as np
+
+    np.save(tmp_path / "wide.npy", np.ones((100, 7)))
+    for name, told in {"wide": "the data have 7 columns", "nosuch": "no such file of data"}.items():
+        assert main(["scan", "demo:rnn", "--quick", "--data", str(tmp_path / f"{name}.npy")]) == 2
+        assert told in one_line(capsys.readouterr().err)

@@ -117,3 +117,13 @@ def test_a_hostile_name_adds_no_cell_and_no_line():
 def test_warnings_stand_before_everything():
     text = render_document(replace(document(), warnings=("PARTIAL REPORT",)))
     assert text.startswith("## Memory audit\n\n**PARTIAL REPORT**\n\n**demo:lstm**")
+
+
+def test_commands_can_be_copied_as_they_stand():
+    words = "--set 'amplitudes=[0.5, 1.0]'"
+    finding = Finding("MA1", "n", "note", "m", f"try `memaudit scan x_y {words}`, or [a](b)")
+    text = render_document(
+        Document("x", findings=(finding,), command=f"memaudit scan a<b> {words}"),
+    )
+    assert f"<pre>memaudit scan a&lt;b&gt; {words}</pre>" in text
+    assert f"  - *try `memaudit scan x_y {words}`, or &#91;a&#93;(b)*" in text
