@@ -118,7 +118,8 @@ def moved_renamed(report: Report, name: str) -> dict[str, Any]:
 
 def sample_reports() -> dict[str, Report]:
     """Reports to try a format or a rule on: full, host, deep, moved, partial and empty."""
-    full = scan(wrap(tanh_recurrence, input_size=2), horizon=HORIZON, level="quick")
+    subject = wrap(tanh_recurrence, input_size=2)
+    full = scan(subject, horizon=HORIZON, level="quick", sequences=256)
     note = Finding("MA999", "sample", "note", "a message", "an advice", "layer")
     full = replace(full, findings=(*full.findings, note))
     error = {"code": "E_MEMORY", "stage": "impulse", "message": "no room", "hint": "--quick"}
