@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from types import ModuleType
 from typing import NamedTuple
 
 import torch
@@ -22,6 +25,9 @@ from memaudit.numerics.chunking import (
 #: States in one step on a processor: few enough to stay in its caches from one step to the next,
 #: and enough for the arithmetic of a step to outweigh the calls into torch.
 _STATES = 2**18
+#: Eigenvalues from which on a selective scan is compiled, where numba is installed: loading the
+#: compiled code takes about as long as an audit of a small model.
+_COMPILED = 2**13
 #: Inside a chunk the work grows with its square; beyond this length the products gain nothing.
 _LONGEST_CHUNK = 64
 #: The exponent of an empty past; far below every key, and finite so that differences are too.
@@ -104,7 +110,9 @@ def selective_scan(
                 whole.block(r, c), state[r, :, c].contiguous(), out[r, :, c]
             )
 
-    side_by_side(scan, shares(rows, on_processor=on_processor))
+    compiled = _compiled(whole, state, out)
+    work, parts = (scan, rows) if compiled is None else compiled
+    side_by_side(work, shares(parts, on_processor=on_processor))
     answers = out.transpose(1, 2)
     return (answers, state.transpose(1, 2)) if return_last_state else answers
 
@@ -135,6 +143,51 @@ class _SelectivePart:
             None if self.bias is None else self.bias[channels],
             self.softplus,
         )
+
+
+@cache
+def _kernels() -> ModuleType | None:
+    """The compiled scan; None without numba, or where it may keep its work in no folder."""
+    try:
+        return import_module("memaudit.numerics.kernels")
+    except (ImportError, RuntimeError):
+        return None
+
+
+def _compiled(
+    part: _SelectivePart, state: torch.Tensor, out: torch.Tensor
+) -> tuple[Callable[[slice], None], int] | None:
+    """The compiled scan of a slice of blocks and how many blocks there are, None where torch scans.
+
+    The choice depends on the model alone: answers are the same in every batch and for every length.
+    """
+    if part.exponent.numel() < _COMPILED:
+        return None
+    none, zero = out.new_empty(0), out.new_zeros(out.shape[2])
+    tensors = (
+        *(part.hidden, part.dt, part.exponent.contiguous(), part.B, part.C),
+        none if part.D is None else part.D.contiguous(),
+        none.view(0, 0, 0) if part.z is None else part.z,
+        zero if part.bias is None else part.bias.contiguous(),
+        *(state, out),
+    )
+    if any(type(x) not in (torch.Tensor, torch.nn.Parameter) for x in tensors):
+        return None
+    if any(x.device.type != "cpu" or x.dtype != torch.float32 for x in tensors):
+        return None
+    kernels = _kernels()
+    if kernels is None:
+        return None
+    try:
+        *given, last, answers = (x.detach().numpy() for x in tensors)
+    except RuntimeError:  # inside a transform of torch.func a tensor has no memory of its own
+        return None
+    blocks = len(out) * -(-out.shape[2] // kernels.BLOCK)
+
+    def scan(share: slice) -> None:
+        kernels.scan_blocks(*given, part.softplus, last, answers, share.start, share.stop)
+
+    return scan, blocks
 
 
 def _base_two(A: torch.Tensor) -> torch.Tensor:  # noqa: N803
