@@ -29,7 +29,7 @@ GROUPS = ("recurrent", "input", "readout", "all")
 SMALLEST, DOUBLINGS = 1e-3, 10
 #: Level → betas, draws of each, restarts of the ascent, its steps, seeds.
 LEVELS = {
-    "quick": (11, 8, 1, 4, 2),
+    "quick": (11, 8, 0, 4, 2),
     "standard": (21, 30, 1, 8, 3),
     "thorough": (41, 100, 4, 24, 5),
 }

@@ -13,7 +13,14 @@ import torch
 from memaudit.errors import SourceError
 from memaudit.numerics.signals import seeded
 from memaudit.stability.result import BOUNDARY, SIZE, PerturbationCurve, Radius
-from memaudit.stability.search import Problem, ascent_errors, random_errors
+from memaudit.stability.search import (
+    Problem,
+    ascended,
+    ascent_errors,
+    first_draws,
+    polished,
+    random_errors,
+)
 from memaudit.subjects.copies import APART
 from memaudit.subjects.moves import error_norm, error_norms, perturbing_inputs
 
@@ -21,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from memaudit.interfaces import AbstractPerturbable, AbstractSubject, Role, Setting
+    from memaudit.stability.search import Moves
 
     Target = Callable[[torch.Tensor], torch.Tensor]
 
@@ -215,6 +223,21 @@ class Effort:
     atol: float
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Searched:
+    """What one seed found at rising betas, and the directions (n,…) of the largest errors.
+
+    `errors` is the running maximum over smaller betas of what draws and ascent found.
+    """
+
+    seed: int
+    betas: np.ndarray
+    drawn: np.ndarray
+    risen: np.ndarray
+    errors: np.ndarray
+    moves: Moves
+
+
 @dataclass(frozen=True, slots=True)
 class GroupSearch:
     """The search over some weights in one ball; `group` is what they are called."""
@@ -228,16 +251,15 @@ class GroupSearch:
 
     def curve(self) -> PerturbationCurve:
         """The curve with both radii."""
-        betas = np.asarray(self.effort.betas)
-        drawn, risen, found = self._searched()
+        found = self._searched()
         return PerturbationCurve(
             group=self.group,
             ball=self.ball,
             norm=self.trial.norm,
-            betas=betas,
-            errors=np.max(found, axis=0),
-            random=np.max(drawn, axis=0),
-            ascent=np.max(risen, axis=0),
+            betas=np.asarray(self.effort.betas),
+            errors=np.max([one.errors for one in found], axis=0),
+            random=np.max([one.drawn for one in found], axis=0),
+            ascent=np.max([one.risen for one in found], axis=0),
             radius=self._boundary(found),
             tolerance_radius=self._tolerance(found),
             weights=self.names,
@@ -245,42 +267,50 @@ class GroupSearch:
 
     def tolerance_radius(self) -> Radius:
         """That radius alone."""
-        return self._tolerance(self._searched()[2])
+        return self._tolerance(self._searched())
 
-    def _searched(self) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
-        """What draws, ascent and both found at every beta, for every seed."""
-        betas = np.asarray(self.effort.betas)
-        drawn = [self._random(betas, seed) for seed in self.seeds]
-        risen = [self._ascent(betas, seed) for seed in self.seeds]
-        return drawn, risen, [self._joined(*pair) for pair in zip(drawn, risen, strict=True)]
+    def _searched(self) -> list[Searched]:
+        """What every seed found."""
+        return [self._search(np.asarray(self.effort.betas), seed) for seed in self.seeds]
 
     @property
     def seeds(self) -> tuple[int, ...]:
         """All seeds for the weights that matter most, one for the others."""
         return self.effort.seeds if self.group in ("recurrent", "all") else self.effort.seeds[:1]
 
-    def _random(self, betas: np.ndarray, seed: int) -> np.ndarray:
-        """The largest error of the random draws at every beta."""
-        problem = self.trial.problem(self.names, self.ball)
-        found = random_errors(problem, betas, self.effort.draws, seeded(seed), self.tick)
-        return found.max(axis=1)
-
-    def _ascent(self, betas: np.ndarray, seed: int) -> np.ndarray:
-        """What gradient ascent finds at every beta; empty when there is none."""
-        effort = self.effort
-        if not effort.steps or not self.trial.copies.differentiable:
-            return np.zeros(0)
-        problem = self.trial.problem(self.names, self.ball)
-        return ascent_errors(
-            problem, betas, effort.starts, effort.steps, seeded(seed + 1), self.tick
-        )
-
-    def _joined(self, drawn: np.ndarray, risen: np.ndarray) -> np.ndarray:
-        """The running maximum over smaller betas of all that was found."""
+    def _search(self, betas: np.ndarray, seed: int) -> Searched:
+        """The largest errors at rising betas: of random draws, and of ascents from the best."""
+        effort, problem = self.effort, self._problem
+        errors = random_errors(problem, betas, effort.draws, seeded(seed), self.tick)
+        drawn, risen = errors.max(axis=1), np.zeros(0)
+        draws = first_draws(problem, effort.draws, seeded(seed))
+        errors = errors[:, : len(next(iter(draws.values())))]
+        if self._ascends():
+            risen, moves = ascended(
+                problem,
+                torch.as_tensor(betas),
+                draws,
+                torch.as_tensor(errors),
+                effort.starts,
+                effort.steps,
+                seeded(seed + 1),
+                self.tick,
+            )
+        else:
+            best = torch.as_tensor(errors.argmax(axis=1))
+            moves = {name: way[best.to(way.device)] for name, way in draws.items()}
         found = drawn if not len(risen) else np.maximum(drawn, risen)
-        return np.maximum.accumulate(np.maximum(found, self.trial.start))
+        joined = np.maximum.accumulate(np.maximum(found, self.trial.start))
+        return Searched(seed, betas, drawn, risen, joined, moves)
 
-    def _boundary(self, found: list[np.ndarray]) -> Radius:
+    @property
+    def _problem(self) -> Problem:
+        return self.trial.problem(self.names, self.ball)
+
+    def _ascends(self) -> bool:
+        return bool(self.effort.steps) and self.trial.copies.differentiable
+
+    def _boundary(self, found: list[Searched]) -> Radius:
         """How far until a mode reaches the boundary, or the error the size of the answers."""
         recurrent = any(self.trial.roles[name].group == "recurrent" for name in self.names)
         if not recurrent or not self.trial.modes({}):
@@ -295,7 +325,10 @@ class GroupSearch:
         """The smallest move that was found to take a mode to the boundary."""
         if float(self.trial.largest_mode({})[0]) >= 1.0:
             return 0.0
-        problem = self.trial.problem(self.names, self.ball, self.trial.share_to_boundary())
+        names = tuple(name for name in self.names if _Weight(self.trial, name).matters())
+        if not names:
+            return math.inf
+        problem = self.trial.problem(names, self.ball, self.trial.share_to_boundary())
 
         def beyond(betas: np.ndarray) -> np.ndarray:
             made = ascent_errors(problem, betas, MODE_STARTS, MODE_STEPS, seeded(seed), self.tick)
@@ -304,7 +337,7 @@ class GroupSearch:
         betas = self.effort.betas
         return narrowed(beyond, low=betas[0], high=max(REACH, betas[-1]), rtol=CLOSE)
 
-    def _tolerance(self, found: list[np.ndarray]) -> Radius:
+    def _tolerance(self, found: list[Searched]) -> Radius:
         effort, trial = self.effort, self.trial
         bound = (1.0 + effort.tol) * trial.start + effort.atol * trial.scale
         criterion = (
@@ -312,30 +345,52 @@ class GroupSearch:
         )
         return self._passed(found, bound, criterion)
 
-    def _passed(self, found: list[np.ndarray], bound: float, criterion: str) -> Radius:
+    def _passed(self, found: list[Searched], bound: float, criterion: str) -> Radius:
         """Where E(beta) of every seed passes a bound, looked for between the betas and beyond."""
-        betas, radii = np.asarray(self.effort.betas), []
-        for seed, errors in zip(self.seeds, found, strict=True):
-            between = bracket(betas, errors, bound)
-            if between is None:
-                between = float(betas[-1]), max(REACH, float(betas[-1]))
-            finer = self._finer(seed, errors, between)
-            radii.append(passing(*finer, bound, start=self.trial.start))
+        radii = [self._passing(searched, bound) for searched in found]
         return Radius(criterion, min(radii), (min(radii), max(radii)))
 
-    def _finer(
-        self, seed: int, errors: np.ndarray, between: tuple[float, float]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The curve of one seed with more betas between two of them."""
+    def _passing(self, searched: Searched, bound: float) -> float:
+        """Where the errors of one seed pass a bound.
+
+        From the worst directions at the betas before and behind the passing an ascent goes up
+        between them, where the errors along these directions pass.
+        """
+        betas, errors = searched.betas, searched.errors
+        between = bracket(betas, errors, bound)
+        if between is None and betas[-1] < REACH:
+            count = 1 + math.ceil(math.log2(REACH / betas[-1]))
+            searched = self._search(np.geomspace(betas[-1], REACH, count), searched.seed)
+            betas, errors = searched.betas, np.maximum(searched.errors, errors[-1])
+            between = bracket(betas, errors, bound)
+        if between is None:
+            return math.inf
         low, high = between
-        count = max(FINER, 1 + int(np.log2(high / (low or BELOW * high)) * PER_DOUBLING))
-        more = np.geomspace(low or BELOW * high, high, count)[1 if low else 0 :]
-        more = more[~np.isin(more, self.effort.betas)]
-        added = self._joined(self._random(more, seed), self._ascent(more, seed))
-        betas = np.concatenate([np.asarray(self.effort.betas), more])
-        order = np.argsort(betas)
-        joined = np.concatenate([errors, added])[order]
-        return betas[order], np.maximum.accumulate(joined)
+        around = np.asarray([low, high] if low else [high])
+        ends = searched if searched.moves else self._search(around, searched.seed)
+        at = np.flatnonzero(np.isin(ends.betas, around))
+        ways = {name: way[at] for name, way in ends.moves.items()}
+        least = low or BELOW * high
+        count = max(FINER, 1 + int(np.log2(high / least) * PER_DOUBLING))
+        more = np.geomspace(least, high, count)[1 if low else 0 : -1]
+        betas, errors = self._joined(betas, errors, more, ways)
+        radius = passing(betas, errors, bound, start=self.trial.start)
+        if self._ascends() and radius > 0.0:
+            ways = polished(self._problem, ways, radius, self.effort.steps)
+            more = np.append(more, radius)
+            betas, errors = self._joined(betas, errors, more, ways)
+            radius = passing(betas, errors, bound, start=self.trial.start)
+        return radius
+
+    def _joined(
+        self, betas: np.ndarray, errors: np.ndarray, more: np.ndarray, ways: Moves
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The running maximum of errors, with those of some directions at more betas."""
+        added = self._problem.errors_along(ways, torch.as_tensor(more)).amax(1).numpy()
+        betas, at = np.unique(np.append(betas, more), return_inverse=True)
+        joined = np.full(len(betas), self.trial.start)
+        np.maximum.at(joined, at, np.append(errors, added))
+        return betas, np.maximum.accumulate(joined)
 
 
 #: Betas that are tried together: a batch of them costs little more than one.
@@ -454,6 +509,14 @@ class _Weight:
             now = self.sizes(value)
             others = [self.sizes(value - step) for step in (0.5, 0.3)]
         return torch.stack([(now - other).abs() > SAME for other in others]).any(0)
+
+    def matters(self) -> bool:
+        """Whether any of some moves in one direction changes a mode, or makes it no number."""
+        value = self.value
+        with torch.no_grad():
+            now = self.sizes(value)
+            moved = [self.sizes(value + step) for step in (-FAR, -0.5, 0.5, FAR)]
+        return not all(torch.equal(now, other) for other in moved)
 
     def moves(self) -> bool:
         """Whether there is such a mode."""

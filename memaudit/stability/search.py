@@ -150,6 +150,9 @@ SCREENED = 8
 NEAR_ZERO = 0.01
 #: Steps after which each beta takes over what its neighbours found, and shakes its own best.
 EXCHANGE_EVERY = 4
+#: An ascent rests where the steepest move promises less than this share of its error: radii are
+#: told to no more digits.
+GAIN = 1e-3
 
 
 def _ignored(done: int, total: int) -> None:
@@ -179,6 +182,11 @@ def random_errors(
     return found
 
 
+def first_draws(problem: Problem, draws: int, generator: torch.Generator) -> Moves:
+    """The directions (K,…) that `random_errors` takes first, as many as are drawn together."""
+    return problem.drawn(min(_together(problem), draws), generator)
+
+
 def ascent_errors(
     problem: Problem,
     betas: Sequence[float] | np.ndarray,
@@ -190,41 +198,92 @@ def ascent_errors(
     """The largest errors (betas,) that ascents found; empty where there are no gradients.
 
     Every beta has a group of ascents, one start at least: from the best of some random draws, from
-    the steepest move and its opposite, and from what the neighbouring betas have found. All of
-    them go up in one batch, as far as memory goes. What a smaller ball holds is in the larger one
-    too, and nothing is below the draws that the ascents began with.
+    the steepest move and its opposite, and from what the neighbouring betas have found. What a
+    smaller ball holds is in the larger one too.
     """
     if not problem.differentiable:
         return np.empty(0)
     sizes, order = torch.as_tensor(np.asarray(betas, float)).sort()
-    wide = min(WIDER * starts, max(starts, _room(problem)))
+    wide = _wide_beginning(problem, starts)
+    drawn = problem.drawn(min(SCREENED * wide, max(wide, _room(problem))), generator)
+    errors = problem.errors_along(drawn, sizes)
+    found = np.empty(len(sizes))
+    found[order.numpy()] = ascended(problem, sizes, drawn, errors, starts, steps, generator, tick)[
+        0
+    ]
+    return found
+
+
+def ascended(
+    problem: Problem,
+    sizes: torch.Tensor,
+    drawn: Moves,
+    errors: torch.Tensor,
+    starts: int,
+    steps: int,
+    generator: torch.Generator,
+    tick: Tick = _ignored,
+) -> tuple[np.ndarray, Moves]:
+    """The largest errors (n,) at rising betas, above those (n,K) of K draws, and their directions.
+
+    Every second beta goes up from the best draws. In the last third of the steps all of them do,
+    from the best that any of those has found: what is steepest changes little from beta to beta.
+    All go up in one batch, as far as memory goes; directions (n,…) are kept if they fit too.
+    """
+    wide = _wide_beginning(problem, starts)
     groups = sizes.split(max(1, _room(problem) // (wide + 2)))
-    best, neighbour = [], None
-    for number, group in enumerate(groups):
-        ascent = _beginning(problem, group, wide, generator, neighbour)
+    found, moves, neighbour = [], [], None
+    for number, (group, known) in enumerate(zip(groups, errors.split(len(groups[0])), strict=True)):
+        coarse = torch.arange(len(group) - 1, -1, -2 if steps else -1).flip(0)
+        ascent = _beginning(problem, group[coarse], drawn, known[coarse], wide, neighbour)
         for step in range(1, steps + 1):
+            if 3 * step > 2 * steps and len(ascent.betas) < len(group):
+                ascent = ascent.spread(problem, group, max(1, starts))
             if step % EXCHANGE_EVERY == 0:
-                ascent = ascent.with_neighbours().perturbed(problem.drawn(len(group), generator))
-            ascent = ascent.stepped(problem)
+                ascent = ascent.with_neighbours().perturbed(
+                    problem.drawn(len(ascent.betas), generator)
+                )
+            ascent = ascent.stepped(problem, last=step == steps)
             ascent = ascent.narrowed(starts + 2) if 3 * step >= steps else ascent
             tick(number * steps + step, len(groups) * steps)
-        best.append(ascent.best)
-        neighbour = ascent.best_move()
-    found = np.empty(len(sizes))
-    found[order.numpy()] = np.maximum.accumulate(torch.cat(best).numpy())
-    return found
+        found.append(torch.maximum(ascent.best, known.amax(1)))
+        moves.append(ascent.best_moves())
+        neighbour = {name: way[-1:] for name, way in moves[-1].items()}
+        # Those of two betas are needed, however large they are.
+        moves = moves if len(sizes) <= max(2, _room(problem)) else []
+    joined = {name: torch.cat([part[name] for part in moves]) for name in drawn} if moves else {}
+    return np.maximum.accumulate(torch.cat(found).numpy()), joined
+
+
+def polished(problem: Problem, ways: Moves, beta: float, steps: int) -> Moves:
+    """The best end (1,…) of ascents at one beta that begin at some directions (K,…)."""
+    places = {name: way.unsqueeze(0) for name, way in ways.items()}
+    ascent = Ascent.started(problem, places, torch.tensor([beta], dtype=torch.float64))
+    for step in range(1, steps + 1):
+        ascent = ascent.stepped(problem, last=step == steps)
+    return ascent.best_moves()
+
+
+def _wide_beginning(problem: Problem, starts: int) -> int:
+    """How many of the draws are gone up from, one at least."""
+    return max(1, min(WIDER * starts, max(starts, _room(problem))))
 
 
 def _beginning(
     problem: Problem,
     sizes: torch.Tensor,
+    drawn: Moves,
+    errors: torch.Tensor,
     starts: int,
-    generator: torch.Generator,
     neighbour: Moves | None,
 ) -> Ascent:
-    """The best draws of every beta, the steepest move at rest and its opposite, `neighbour`."""
-    drawn = problem.drawn(min(SCREENED * starts, max(starts, _room(problem))), generator)
-    chosen = problem.errors_along(drawn, sizes).topk(starts, dim=1).indices
+    """Some of the draws, the steepest move near rest of the first and its opposite, `neighbour`.
+
+    The largest beta takes its best draw, the one below its second: where the error is a straight
+    line of beta its maxima are the same at every beta, and so more of them are found.
+    """
+    ranks = torch.arange(len(sizes)).flip(0)[:, None] + len(sizes) * torch.arange(starts)
+    chosen = errors.argsort(1, descending=True).gather(1, ranks % errors.shape[1])
     near = {name: NEAR_ZERO * way[chosen[:, 0].to(way.device)] for name, way in drawn.items()}
     steepest = problem.uphill(problem.slopes(near, sizes)[1])
     groups = {}
@@ -243,11 +302,15 @@ def _room(problem: Problem) -> int:
     return max(1, MOST_NUMBERS // max(1, numbers))
 
 
+def _together(problem: Problem) -> int:
+    return min(DRAWN_TOGETHER, _room(problem))
+
+
 def _groups(
     problem: Problem, draws: int, betas: int, generator: torch.Generator
 ) -> Iterator[Moves]:
     """All directions, in groups that fill a batch once every beta is applied to them."""
-    together = min(DRAWN_TOGETHER, _room(problem))
+    together = _together(problem)
     blocks = max(1, problem.batch // max(1, betas * together))
     counts = [min(together, draws - start) for start in range(0, draws, together)]
     for first in range(0, len(counts), blocks):
@@ -291,13 +354,46 @@ class Ascent:
         """The largest error (n,) of every beta so far."""
         return self.values.amax(1)
 
-    def best_move(self) -> Moves:
-        """The best place (1,…) of the last beta."""
+    def best_moves(self) -> Moves:
+        """The best place (n,…) of every beta."""
         count, size = self.values.shape
-        return _picked(self.places, (count - 1) * size + self.values[-1:].argmax(1))
+        return _picked(self.places, torch.arange(count) * size + self.values.argmax(1))
 
-    def stepped(self, problem: Problem) -> Self:
-        """One step of every ascent that does not rest; no ascent gets lower."""
+    def spread(self, problem: Problem, betas: torch.Tensor, starts: int) -> Self:
+        """The ascents of more betas: the new ones begin at the best places of those that are here.
+
+        Of every beta `starts` go on, the last of them from elsewhere where that is higher.
+        """
+        own = self.narrowed(starts)
+        size = own.values.shape[1]
+        errors = problem.errors_along(self.best_moves(), betas)
+        best = torch.arange(len(self.betas)) * size + own.values.argmax(1)
+        ranked = errors.argsort(1, descending=True)
+        source = best[ranked[:, torch.arange(size) % ranked.shape[1]]]
+        values = errors.new_full(source.shape, -torch.inf)
+        shares = torch.ones_like(values)
+        at = torch.searchsorted(betas, self.betas)
+        elsewhere = errors[at].amax(1) > own.best * (1.0 + GAIN)
+        kept = torch.arange(len(self.betas) * size).reshape(-1, size)
+        kept[:, -1] = torch.where(elsewhere, source[at, 0], kept[:, -1])
+        values[at], shares[at] = own.values, own.shares
+        values[at, -1] = torch.where(elsewhere, -torch.inf, values[at, -1])
+        shares[at, -1] = torch.where(elsewhere, 1.0, shares[at, -1])
+        source[at] = kept
+        return replace(
+            self,
+            places=_picked(own.places, source.flatten()),
+            gradients=_picked(own.gradients, source.flatten()),
+            values=values,
+            shares=shares,
+            betas=betas,
+        )
+
+    def stepped(self, problem: Problem, *, last: bool = False) -> Self:
+        """One step of every ascent that does not rest; no ascent gets lower.
+
+        The last step needs no gradients, which are left as they were.
+        """
         shares, values = self.shares.flatten(), self.values.flatten()
         rows = (shares > 0).nonzero()[:, 0]
         ways = problem.uphill(_picked(self.gradients, rows))
@@ -310,7 +406,11 @@ class Ascent:
         lengths = torch.where(values[rows] == -torch.inf, 0.0, shares[rows])
         places = _picked(self.places, rows)
         tried = {n: torch.lerp(p, ways[n], _column(lengths, p)) for n, p in places.items()}
-        found, gradients = problem.slopes(tried, self.betas[rows // self.values.shape[1]])
+        sizes = self.betas[rows // self.values.shape[1]]
+        if last:
+            found, gradients = problem.errors(tried, sizes), _picked(self.gradients, rows)
+        else:
+            found, gradients = problem.slopes(tried, sizes)
         higher = found > values[rows]
         lengths = torch.where(higher, (2.0 * shares[rows]).clamp_max(1.0), shares[rows] / 2.0)
         lengths = torch.where(lengths < SMALLEST_SHARE, 0.0, lengths)
@@ -331,7 +431,7 @@ class Ascent:
             product = (way - self.places[name][chosen]) * self.gradients[name][chosen]
             gain = gain + product.double().flatten(1).sum(1).cpu()
             rounding = max(rounding, torch.finfo(way.dtype).eps)
-        return gain > rounding**0.5 * self.values.flatten()[rows]
+        return gain > max(rounding**0.5, GAIN) * self.values.flatten()[rows]
 
     def narrowed(self, size: int) -> Self:
         """The best ascents of every beta, so many of each; the others are given up."""
