@@ -265,8 +265,8 @@ def polished(problem: Problem, ways: Moves, beta: float, steps: int) -> Moves:
 
 
 def _wide_beginning(problem: Problem, starts: int) -> int:
-    """How many of the draws are gone up from, one at least."""
-    return max(1, min(WIDER * starts, max(starts, _room(problem))))
+    """How many of the draws are gone up from."""
+    return min(WIDER * starts, max(starts, _room(problem)))
 
 
 def _beginning(
@@ -282,14 +282,14 @@ def _beginning(
     The largest beta takes its best draw, the one below its second: where the error is a straight
     line of beta its maxima are the same at every beta, and so more of them are found.
     """
-    ranks = torch.arange(len(sizes)).flip(0)[:, None] + len(sizes) * torch.arange(starts)
+    ranks = torch.arange(len(sizes)).flip(0)[:, None] + len(sizes) * torch.arange(max(1, starts))
     chosen = errors.argsort(1, descending=True).gather(1, ranks % errors.shape[1])
     near = {name: NEAR_ZERO * way[chosen[:, 0].to(way.device)] for name, way in drawn.items()}
     steepest = problem.uphill(problem.slopes(near, sizes)[1])
     groups = {}
     for name, way in drawn.items():
         up = steepest[name]
-        group = [way[chosen.to(way.device)], torch.stack([up, -up], 1)]
+        group = [way[chosen[:, :starts].to(way.device)], torch.stack([up, -up], 1)]
         if neighbour is not None:
             group.append(neighbour[name].unsqueeze(1).expand(len(sizes), *[-1] * way.ndim))
         groups[name] = torch.cat(group, 1)
