@@ -238,6 +238,32 @@ class Searched:
     moves: Moves
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Passing:
+    """Where errors at rising betas pass a bound: `more` betas around it, and the worst `ways`."""
+
+    betas: np.ndarray
+    errors: np.ndarray
+    bound: float
+    start: float
+    more: np.ndarray
+    ways: Moves
+
+    @property
+    def radius(self) -> float:
+        """The beta at which they pass it."""
+        return passing(self.betas, self.errors, self.bound, start=self.start)
+
+    def along(self, problem: Problem, ways: Moves, *others: float) -> Passing:
+        """With the errors of some directions at `more` betas and others."""
+        more = np.append(self.more, others)
+        added = problem.errors_along(ways, torch.as_tensor(more)).amax(1).numpy()
+        betas, at = np.unique(np.append(self.betas, more), return_inverse=True)
+        joined = np.full(len(betas), self.start)
+        np.maximum.at(joined, at, np.append(self.errors, added))
+        return replace(self, betas=betas, errors=np.maximum.accumulate(joined))
+
+
 @dataclass(frozen=True, slots=True)
 class GroupSearch:
     """The search over some weights in one ball; `group` is what they are called."""
@@ -252,6 +278,8 @@ class GroupSearch:
     def curve(self) -> PerturbationCurve:
         """The curve with both radii."""
         found = self._searched()
+        boundary, bounds = self._boundary(), [self._tolerance()]
+        passed = self._passed(found, bounds if boundary else [*bounds, (self.trial.scale, SIZE)])
         return PerturbationCurve(
             group=self.group,
             ball=self.ball,
@@ -260,14 +288,14 @@ class GroupSearch:
             errors=np.max([one.errors for one in found], axis=0),
             random=np.max([one.drawn for one in found], axis=0),
             ascent=np.max([one.risen for one in found], axis=0),
-            radius=self._boundary(found),
-            tolerance_radius=self._tolerance(found),
+            radius=boundary or passed[-1],
+            tolerance_radius=passed[0],
             weights=self.names,
         )
 
     def tolerance_radius(self) -> Radius:
         """That radius alone."""
-        return self._tolerance(self._searched())
+        return self._passed(self._searched(), [self._tolerance()])[0]
 
     def _searched(self) -> list[Searched]:
         """What every seed found."""
@@ -310,11 +338,11 @@ class GroupSearch:
     def _ascends(self) -> bool:
         return bool(self.effort.steps) and self.trial.copies.differentiable
 
-    def _boundary(self, found: list[Searched]) -> Radius:
-        """How far until a mode reaches the boundary, or the error the size of the answers."""
+    def _boundary(self) -> Radius | None:
+        """How far until a mode reaches the boundary, where the weights decide the modes."""
         recurrent = any(self.trial.roles[name].group == "recurrent" for name in self.names)
         if not recurrent or not self.trial.modes({}):
-            return self._passed(found, self.trial.scale, SIZE)
+            return None
         exact, formula = closed_radius(self.trial, self.names, self.ball)
         # One search is enough to hold a formula against.
         seeds = self.seeds if exact is None else self.seeds[:1]
@@ -337,25 +365,38 @@ class GroupSearch:
         betas = self.effort.betas
         return narrowed(beyond, low=betas[0], high=max(REACH, betas[-1]), rtol=CLOSE)
 
-    def _tolerance(self, found: list[Searched]) -> Radius:
+    def _tolerance(self) -> tuple[float, str]:
+        """The tolerated error, and the criterion in words."""
         effort, trial = self.effort, self.trial
         bound = (1.0 + effort.tol) * trial.start + effort.atol * trial.scale
-        criterion = (
+        return bound, (
             f"E(beta) <= {1 + effort.tol:g} E(0) + {effort.atol:g} of the size of the answers"
         )
-        return self._passed(found, bound, criterion)
 
-    def _passed(self, found: list[Searched], bound: float, criterion: str) -> Radius:
-        """Where E(beta) of every seed passes a bound, looked for between the betas and beyond."""
-        radii = [self._passing(searched, bound) for searched in found]
-        return Radius(criterion, min(radii), (min(radii), max(radii)))
+    def _passed(self, found: list[Searched], bounds: list[tuple[float, str]]) -> list[Radius]:
+        """Where E(beta) of every seed passes each bound, looked for between the betas and beyond.
 
-    def _passing(self, searched: Searched, bound: float) -> float:
-        """Where the errors of one seed pass a bound.
-
-        From the worst directions at the betas before and behind the passing an ascent goes up
-        between them, where the errors along these directions pass.
+        Where the errors along the worst directions pass, ascents go up from these, all in one
+        batch, and what they find is gone along in turn.
         """
+        passings = [self._passing(searched, bound) for bound, _ in bounds for searched in found]
+        rising = [one for one in passings if one is not None and one.radius > 0.0]
+        if self._ascends() and rising:
+            ways = {n: torch.stack([one.ways[n] for one in rising]) for n in self.names}
+            at = torch.tensor([one.radius for one in rising], dtype=torch.float64)
+            tops = polished(self._problem, ways, at, self.effort.steps)
+            for k, one in enumerate(rising):
+                top = {name: way[k : k + 1] for name, way in tops.items()}
+                passings[passings.index(one)] = one.along(self._problem, top, one.radius)
+        radii = [math.inf if one is None else one.radius for one in passings]
+        parts = [radii[k : k + len(found)] for k in range(0, len(radii), len(found))]
+        return [
+            Radius(criterion, min(part), (min(part), max(part)))
+            for part, (_, criterion) in zip(parts, bounds, strict=True)
+        ]
+
+    def _passing(self, searched: Searched, bound: float) -> Passing | None:
+        """Where the errors of one seed pass a bound; None when they never do."""
         betas, errors = searched.betas, searched.errors
         between = bracket(betas, errors, bound)
         if between is None and betas[-1] < REACH:
@@ -364,33 +405,17 @@ class GroupSearch:
             betas, errors = searched.betas, np.maximum(searched.errors, errors[-1])
             between = bracket(betas, errors, bound)
         if between is None:
-            return math.inf
+            return None
         low, high = between
-        around = np.asarray([low, high] if low else [high])
-        ends = searched if searched.moves else self._search(around, searched.seed)
-        at = np.flatnonzero(np.isin(ends.betas, around))
-        ways = {name: way[at] for name, way in ends.moves.items()}
         least = low or BELOW * high
+        around = np.asarray([low or high, high])
+        ends = searched if searched.moves else self._search(np.unique(around), searched.seed)
+        at = torch.as_tensor(np.searchsorted(ends.betas, around))
+        ways = {name: way[at.to(way.device)] for name, way in ends.moves.items()}
         count = max(FINER, 1 + int(np.log2(high / least) * PER_DOUBLING))
         more = np.geomspace(least, high, count)[1 if low else 0 : -1]
-        betas, errors = self._joined(betas, errors, more, ways)
-        radius = passing(betas, errors, bound, start=self.trial.start)
-        if self._ascends() and radius > 0.0:
-            ways = polished(self._problem, ways, radius, self.effort.steps)
-            more = np.append(more, radius)
-            betas, errors = self._joined(betas, errors, more, ways)
-            radius = passing(betas, errors, bound, start=self.trial.start)
-        return radius
-
-    def _joined(
-        self, betas: np.ndarray, errors: np.ndarray, more: np.ndarray, ways: Moves
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The running maximum of errors, with those of some directions at more betas."""
-        added = self._problem.errors_along(ways, torch.as_tensor(more)).amax(1).numpy()
-        betas, at = np.unique(np.append(betas, more), return_inverse=True)
-        joined = np.full(len(betas), self.trial.start)
-        np.maximum.at(joined, at, np.append(errors, added))
-        return betas, np.maximum.accumulate(joined)
+        found = Passing(betas, errors, bound, self.trial.start, more, ways)
+        return found.along(self._problem, ways)
 
 
 #: Betas that are tried together: a batch of them costs little more than one.

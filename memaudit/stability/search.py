@@ -255,10 +255,9 @@ def ascended(
     return np.maximum.accumulate(torch.cat(found).numpy()), joined
 
 
-def polished(problem: Problem, ways: Moves, beta: float, steps: int) -> Moves:
-    """The best end (1,…) of ascents at one beta that begin at some directions (K,…)."""
-    places = {name: way.unsqueeze(0) for name, way in ways.items()}
-    ascent = Ascent.started(problem, places, torch.tensor([beta], dtype=torch.float64))
+def polished(problem: Problem, ways: Moves, betas: torch.Tensor, steps: int) -> Moves:
+    """The best ends (n,…) of ascents that begin at some directions (n,R,…) of every beta."""
+    ascent = Ascent.started(problem, ways, betas)
     for step in range(1, steps + 1):
         ascent = ascent.stepped(problem, last=step == steps)
     return ascent.best_moves()
