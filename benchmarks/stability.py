@@ -16,7 +16,6 @@ from benchmarks.machine import SIDE
 from benchmarks.row import Row, best
 from memaudit.interfaces import AbstractPerturbable, AbstractSubject
 from memaudit.numerics.signals import seeded
-from memaudit.stability.probe import Stability
 from memaudit.stability.search import Problem, random_errors
 from memaudit.subjects.moves import error_norm, error_norms
 from memaudit_ssm import S4D
@@ -39,11 +38,13 @@ class Case:
     model: nn.Module
     run: Callable[[Any, Tensor], Tensor]
     inputs: Tensor
+    pooled: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The recurrent weights."""
-        return tuple(n for n, role in self.copies.roles.items() if role.group == "recurrent")
+        """The recurrent weights, or all of a model that has none."""
+        roles = self.copies.roles
+        return tuple(n for n, role in roles.items() if role.group == "recurrent") or tuple(roles)
 
 
 def lstm_case(dtype: torch.dtype) -> Case:
@@ -119,11 +120,11 @@ def _problem(case: Case) -> Problem:
 
     def error(moved: Any) -> Tensor:
         answers = case.copies.respond(case.inputs, moved)
-        return error_norm(answers.double() - reference, NORM, pooled=False)
+        return error_norm(answers.double() - reference, NORM, pooled=case.pooled)
 
     def along(directions: Any, sizes: Tensor) -> Tensor:
         answers = case.copies.respond_scaled(case.inputs, directions, sizes)
-        return error_norms(answers, reference, NORM, pooled=False)
+        return error_norms(answers, reference, NORM, pooled=case.pooled)
 
     weights = {name: case.copies.weights[name] for name in case.names}
     roles = {name: case.copies.roles[name] for name in case.names}
@@ -155,14 +156,21 @@ def rows(*, full: bool) -> Iterator[Row]:
 
 
 def of_draws(demo: str) -> Iterator[Row]:
-    """The probe as --quick runs it, against nothing but 21 x 30 draws."""
+    """The probe as --quick runs it, against 21 x 30 draws of one sequence and nothing else."""
     subject = memaudit.load(f"demo:{demo}")
-    draws = Stability(betas=BETAS, draws=DRAWS, ascent=0)
+    case = _drawn_case(demo, whole(subject))
 
-    def scan(probe: Any) -> Callable[[], Any]:
-        options = {"horizon": STEPS, "queries": [], "level": "quick"}
-        return lambda: memaudit.scan(subject, probes=[probe], **options)
+    def probe() -> None:
+        memaudit.scan(subject, queries=[], probes=["stability"], level="quick")
 
-    found = best({"probe": scan("stability"), "draws": scan(draws)}, 2)
+    found = best({"probe": probe, "draws": lambda: batched(case, BETAS, DRAWS)}, 2)
     value = found["probe"] / found["draws"]
     yield Row("stability", f"demo:{demo}, --quick / its draws", value, limit=MOST_DRAWS)
+
+
+def _drawn_case(demo: str, subject: AbstractSubject) -> Case:
+    copies = subject.perturbable()
+    assert copies is not None
+    assert subject.input_size is not None
+    inputs = 2 * torch.rand(1, STEPS, subject.input_size, generator=seeded(3)) - 1
+    return Case(demo, copies, nn.Module(), lambda m, u: u, inputs.to(subject.dtype), subject.pooled)

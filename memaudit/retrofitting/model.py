@@ -355,7 +355,9 @@ def tolerance_radius(subject: AbstractSubject, weight: str) -> Radius | None:
         return None
     trial = make_trial(subject, Setting(), norm="sobolev", steps=RADIUS_STEPS, target=None)
     steps = 4 if trial.batches(names) else 0
-    effort = Effort(RADIUS_BETAS, draws=8, starts=1, steps=steps, seeds=(0,), tol=1.0, atol=0.1)
+    effort = Effort(
+        RADIUS_BETAS, draws=8, starts=(1, 1), steps=steps, seeds=(0,), tol=1.0, atol=0.1
+    )
     search = GroupSearch(trial, "all", names, "max-abs", effort, lambda *_: None)
     return search.tolerance_radius()
 

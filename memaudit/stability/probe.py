@@ -27,11 +27,12 @@ NO_ASCENT = (
 GROUPS = ("recurrent", "input", "readout", "all")
 #: The smallest and largest beta: those of StableSSM, Fig. 1.
 SMALLEST, DOUBLINGS = 1e-3, 10
-#: Level → betas, draws of each, restarts of the ascent, its steps, seeds.
+#: Level → betas, draws of each, restarts of the ascent for recurrent and other weights, its steps,
+#: seeds.
 LEVELS = {
-    "quick": (11, 8, 0, 4, 2),
-    "standard": (21, 30, 1, 8, 3),
-    "thorough": (41, 100, 4, 24, 5),
+    "quick": (11, 8, (1, 0), 3, 2),
+    "standard": (21, 30, (1, 1), 8, 3),
+    "thorough": (41, 100, (4, 4), 24, 5),
 }
 
 

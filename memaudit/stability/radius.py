@@ -212,11 +212,14 @@ MODE_STARTS, MODE_STEPS = 2, 8
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How hard to search: betas, random draws of each, restarts and steps of the ascent, seeds."""
+    """How hard to search: betas, random draws of each, restarts and steps of the ascent, seeds.
+
+    Restarts are those for recurrent weights and those for others.
+    """
 
     betas: tuple[float, ...]
     draws: int
-    starts: int
+    starts: tuple[int, int]
     steps: int
     seeds: tuple[int, ...]
     tol: float
@@ -319,7 +322,7 @@ class GroupSearch:
                 torch.as_tensor(betas),
                 draws,
                 torch.as_tensor(errors),
-                effort.starts,
+                effort.starts[self.group != "recurrent"],
                 effort.steps,
                 seeded(seed + 1),
                 self.tick,

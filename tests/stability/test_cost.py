@@ -10,7 +10,7 @@ from memaudit.interfaces import Setting
 from memaudit.stability.probe import Stability
 from memaudit.stability.radius import Trial
 
-#: 21 betas and 30 draws of each, on one sequence: what examples/benchmark_stability.py times.
+#: 21 betas and 30 draws of each, on one sequence: what `python -m benchmarks stability` times.
 BENCHMARK = 21 * 30
 #: A pass with gradients goes back over every step, which costs two more.
 WITH_GRADIENTS = 3
