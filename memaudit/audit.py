@@ -71,6 +71,12 @@ __all__ = ["Interrupted", "load", "scan"]
 RESERVE = 0.3
 
 
+#: Probes that need no more than the weights that make the modes.
+FROM_WEIGHTS = ("spectrum",)
+#: Bytes of weights that are opened whole where no layer is known by names and shapes alone.
+SMALL = 1 << 28
+
+
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C during an audit; `report` holds what was measured until then."""
 
@@ -101,6 +107,8 @@ def scan(
     plain, of_probes = split_probe_options(options)
     if plain.get("data") is not None:
         plain |= read_data(plain["data"])
+    if plain.get("weights_only"):
+        queries, probes = _without_a_run(queries, probes)
     setting, opening = split_options(horizon=horizon, seed=seed, options=plain)
     check_setting(setting)
     chosen = build_probes(probes, of_probes, queries=queries)
@@ -116,6 +124,8 @@ def scan(
             found.failed(change, where="")
     timing = {"open_seconds": ready - started, "measure_seconds": time.perf_counter() - ready}
     settings = _settings(setting, chosen, subject, trusted=opened.access.trust_remote_code)
+    if plain.get("weights_only"):
+        settings["weights_only"] = True
     if found.left_out:
         settings["left_out"] = found.left_out
     report = Report(
@@ -141,6 +151,17 @@ def scan(
     if found.interrupted:
         raise Interrupted(report)
     return report
+
+
+def _without_a_run(queries: Any, probes: Any) -> tuple[tuple[()], tuple[str, ...]]:
+    """What stored weights can tell; anything else that was asked for is refused."""
+    asked = [*([queries] if isinstance(queries, str) else queries or ())]
+    asked += [probes] if isinstance(probes, str) else probes or ()
+    for name in asked:
+        if name not in FROM_WEIGHTS:
+            fact = f"{clean(getattr(name, 'name', name))} needs a run of the model"
+            raise ArgumentError(fact, hint="leave --weights-only out")
+    return (), FROM_WEIGHTS
 
 
 @dataclass(slots=True)
@@ -363,6 +384,7 @@ def open_source(
     device: Any = "auto",
     dtype: Any = "auto",
     revision: str | None = None,
+    weights_only: bool = False,
     progress: Progress | None = None,
     **options: Any,
 ) -> Opened:
@@ -388,7 +410,9 @@ def open_source(
             if adapter in (None, record.adapter):
                 adapter, own = record.adapter, {**record.options, **own}
         request = Request(resolve_device(device), resolve_dtype(dtype), where.revision, own)
-        subject = _open(where, adapter, request, moved=str(device) != "auto")
+        subject = _from_weights(where, adapter) if weights_only else None
+        if subject is None:
+            subject = _open(where, adapter, request, moved=str(device) != "auto")
         if record is not None:
             from memaudit.retrofitting.folder import restore
 
@@ -396,6 +420,25 @@ def open_source(
         return Opened(subject, where, access)
     except MemauditError as error:
         raise error.at(where.text) from error
+
+
+def _from_weights(source: Source, adapter: str | None) -> AbstractSubject | None:
+    """What a few tensors say; None where a small checkpoint is opened whole for that."""
+    stored = source.stored
+    for name in registry.available("adapters") if adapter is None else (adapter,):
+        with registry.calling("adapters", name, "failed to read weights"):
+            subject = registry.build("adapters", name).from_weights(stored)
+        if subject is not None:
+            return subject
+    if sum(tensor.numel() * tensor.itemsize for tensor in stored.tensors.values()) <= SMALL:
+        return None
+    shown = listed(stored.tensors, most=6)
+    raise SourceError(
+        "E_UNSUPPORTED",
+        f"no recurrent layer is known by its names among {len(stored.tensors)} tensors ({shown})",
+        hint="leave --weights-only out, to run the model",
+        stage="recognise",
+    )
 
 
 def _open(source: Source, adapter: str | None, request: Request, *, moved: bool) -> AbstractSubject:

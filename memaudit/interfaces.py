@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from memaudit.loading.source import Source
+    from memaudit.loading.stored import StoredWeights
     from memaudit.modes import LayerSpectrum as Spectrum
     from memaudit.report import Identity, Report, Result
 
@@ -328,6 +329,14 @@ class AbstractAdapter(ABC):
     @abstractmethod
     def load(self, source: Source, request: Request) -> AbstractSubject:
         """The subject, with the weights of the source and no others."""
+
+    def from_weights(self, stored: StoredWeights) -> AbstractSubject | None:
+        """A subject that has spectra and cannot be run, out of a few stored tensors.
+
+        None where no layer is known by the names and shapes of its tensors.
+        """
+        del stored
+        return None
 
     def stored_decays(self, module: nn.Module) -> Iterable[StoredDecay]:
         """The recurrent layers of the zoo inside a module, by what makes their modes.

@@ -152,6 +152,15 @@ OPTIONS: dict[str, Option] = {
             bool,
             "--allow-pickle",
         ),
+        Option(
+            "weights_only",
+            "open",
+            "Read only the few tensors that make the modes, out of files of any size or out of the "
+            "hub, and run nothing: spectra, time scales, margins.",
+            False,
+            bool,
+            "--weights-only",
+        ),
         Option("max_bytes", "open", "Most bytes of weights (default: the machine's memory)."),
         Option("max_header", "open", "Most bytes of a header."),
         Option("max_tensors", "open", "Most tensors of a source."),

@@ -29,6 +29,11 @@ PREFIX = "memaudit/"
 SEVERITIES = ("note", "warning", "error")
 #: The first line of a report that is not complete.
 PARTIAL = "PARTIAL REPORT: the audit was cut short; this is what was measured before."
+#: What a report says of a model that was not run.
+UNRUN = (
+    "Nothing was run: these are spectra at rest. Memory in use, curves, what data make of the "
+    "steps, stability and precision need a run."
+)
 
 
 def spelled(name: str) -> str:
@@ -394,11 +399,14 @@ class Report(Record):
         from memaudit.options import command
         from memaudit.sections import Document
 
-        subject = self.subject
+        subject, unrun = self.subject, bool(self.settings.get("weights_only"))
+        share = f"{_percent(subject.coverage)} of them {'read' if unrun else 'run'}"
         facts = [
             ("model", clean(subject.description) or clean(subject.family)),
-            ("parameters", f"{subject.parameters:,}, {_percent(subject.coverage)} of them run"),
-            ("run as", f"{clean(subject.dtype)} on {clean(subject.device)}"),
+            ("parameters", f"{subject.parameters:,}, {share}"),
+            ("stored as", clean(subject.dtype))
+            if unrun
+            else ("run as", f"{clean(subject.dtype)} on {clean(subject.device)}"),
             ("family", f"{clean(subject.family)} (adapter {clean(subject.adapter)})"),
             *((f"assumed {clean(k)}", clean(v)) for k, v in subject.assumed.items()),
             *(("note", clean(note)) for note in subject.notes),
@@ -419,6 +427,7 @@ class Report(Record):
             if key != "platform"  # long, and the same every day; the table of settings has it
         ]
         sections = self.sections()
+        sections = [*sections, *self._unrun(sections)]
         headed = [section for section in sections if section.headline]
         others = [section for section in sections if not section.headline]
         return Document(
@@ -431,6 +440,17 @@ class Report(Record):
             footer=tuple(footer),
             command=command(self),
         )
+
+    def _unrun(self, sections: Iterable[Section]) -> Iterator[Section]:
+        """What stored weights alone say first, and what they cannot say."""
+        from memaudit.sections import Section
+
+        if self.settings.get("weights_only"):
+            said = next(
+                (section.line for section in sections if section.line), "no recurrent layer"
+            )
+            headline = f"From stored weights alone: {said}."
+            yield Section("From stored weights alone", headline=headline, under=UNRUN)
 
     def _unreached(self) -> Iterator[Section]:
         """The layers that the verdict says nothing about: not run, or failed."""

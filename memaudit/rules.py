@@ -190,6 +190,8 @@ def partly_covered(report: Report) -> Iterable[Finding]:
     options of the adapter (encoder=NAME, head=NAME, output=logits, layers=all), or build the model
     in Python and wrap it: memaudit.wrap(model, input_size=...).
     """
+    if report.settings.get("weights_only"):
+        return
     share = report.subject.coverage
     if share >= COVERED:
         return

@@ -53,6 +53,7 @@ SCAN_OPTIONS = (
         "timeout",
         "trust_remote_code",
         "allow_pickle",
+        "weights_only",
         "quick",
         "thorough",
     ),
@@ -123,6 +124,7 @@ def checked_arguments(given: dict[str, Any]) -> dict[str, Any]:
         **parse_settings(given["settings"] or ()),
         **{name: given[name] for name in own},
         "level": level,
+        "weights_only": given.get("weights_only", False),
         "queries": _known("queries", given["queries"]),
         "probes": _known("probes", given["probes"]),
     }

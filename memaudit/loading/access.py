@@ -46,6 +46,8 @@ class Access:
     offline: bool = False
     timeout: float | None = None
     limits: Limits = Limits()
+    #: False where only a few tensors of mapped files are wanted: nothing is hashed from end to end.
+    whole: bool = True
     progress: Progress | None = field(default=None, compare=False, repr=False)
 
     def seconds(self) -> float:

@@ -325,7 +325,7 @@ LARGEST_READ_AGAIN = 2 << 30
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """A file, the marks that the system keeps of it, and the SHA-256 of its bytes."""
+    """A file, the marks that the system keeps of it, and the SHA-256 of its bytes; "" if unread."""
 
     path: Path
     marks: tuple[int, ...]
@@ -340,7 +340,8 @@ class Stamp:
         """E_CHANGED when the bytes are no longer those that were read; a new date is no change."""
         try:
             with open_regular(self.path) as file:
-                if file.marks == self.marks and file.size > LARGEST_READ_AGAIN:
+                unread = not self.sha256 or file.size > LARGEST_READ_AGAIN
+                if file.marks == self.marks and unread:
                     return None
                 if file.size == self.marks[0] and digest(file) == self.sha256:
                     return None

@@ -7,6 +7,8 @@ import errno
 import json
 import os
 import shutil
+import tempfile
+import weakref
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +17,14 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from huggingface_hub import HfApi, constants, logging, snapshot_download, try_to_load_from_cache
+from huggingface_hub import (
+    HfApi,
+    constants,
+    hf_hub_url,
+    logging,
+    snapshot_download,
+    try_to_load_from_cache,
+)
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -25,7 +34,13 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 from huggingface_hub.hf_api import RepoSibling
-from huggingface_hub.utils import tqdm, validate_repo_id
+from huggingface_hub.utils import (
+    build_hf_headers,
+    get_session,
+    hf_raise_for_status,
+    tqdm,
+    validate_repo_id,
+)
 
 from memaudit import __version__, faults
 from memaudit.errors import ArgumentError, MachineError, MemauditError, SourceError, clean, listed
@@ -299,6 +314,125 @@ def _remember(folder: Path, revision: str) -> None:
     with contextlib.suppress(OSError):  # a cache that can only be read is good enough to audit
         ref.parent.mkdir(parents=True, exist_ok=True)
         ref.write_text(folder.name, encoding="ascii")
+
+
+# -- A few tensors of a repository, by byte ranges.
+
+#: Bytes of a shard that are asked for first: the headers of most fit in.
+FIRST = 1 << 17
+#: Tensors that lie so near each other are fetched together.
+NEAR = 1 << 14
+WHOLE = "download it with `hf download` and give the folder"
+
+
+class Ranges:
+    """The safetensors files of one commit as files with holes: only what is fetched is in them."""
+
+    def __init__(self, name: str, revision: str | None, access: Access) -> None:
+        self._name, self._access = name, access
+        #: Bytes that the hub was asked for.
+        self.asked = 0
+        self.folder = Path(tempfile.mkdtemp(prefix="memaudit-"))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        api = HfApi(library_name="memaudit", library_version=__version__)
+        info = api.model_info(
+            name, revision=revision, files_metadata=True, timeout=access.seconds()
+        )
+        self.commit = str(info.sha)
+        self._files = {f.rfilename: f for f in info.siblings or () if "/" not in f.rfilename}
+        weights, _ = _choose(self._files)
+        for small in (weights if weights.lower().endswith(INDEX) else "", "config.json"):
+            if small in self._files:
+                path = api.hf_hub_download(name, small, revision=self.commit)
+                shutil.copy(path, self.folder / small)
+                self.asked += self._files[small].size or 0
+        shards = _shards(self.folder / weights) or [weights]
+        if not all(shard.endswith(".safetensors") for shard in shards):
+            fact = f"{clean(shards[0])} is no safetensors file, whose tensors lie at known places"
+            raise SourceError("E_UNSUPPORTED", fact, hint=WHOLE, stage="fetch")
+        #: Tensor → its shard and where its bytes begin and end.
+        self._places: dict[str, tuple[str, int, int]] = {}
+        for number, shard in enumerate(shards):
+            access.advance("reading headers", number, len(shards))
+            if shard in self._files:  # of one that is missing the index tells when it is opened
+                self._places |= self._header(shard)
+        access.advance("reading headers", len(shards), len(shards))
+
+    def fetch(self, names: Iterable[str]) -> None:
+        """Fetch the bytes of some tensors; those that lie close together at once."""
+        spans: list[tuple[str, int, int]] = []
+        for shard, start, stop in sorted(self._places[name] for name in names):
+            if spans and spans[-1][0] == shard and start - spans[-1][2] <= NEAR:
+                spans[-1] = (shard, spans[-1][1], max(stop, spans[-1][2]))
+            else:
+                spans.append((shard, start, stop))
+        for number, span in enumerate(spans):
+            self._access.advance("reading weights", number, len(spans))
+            self._read(*span)
+        self._access.advance("reading weights", len(spans), len(spans))
+
+    def _header(self, shard: str) -> dict[str, tuple[str, int, int]]:
+        """Where the tensors of a shard are; who opens the file judges its header."""
+        size = self._files[shard].size or 0
+        with open(self.folder / shard, "wb") as file:
+            file.truncate(size)
+        self._read(shard, 0, min(FIRST, size))
+        with open(self.folder / shard, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if length > min(self._access.limits.max_header, size - 8):
+                return {}
+            if 8 + length > FIRST:
+                self._read(shard, FIRST, 8 + length)
+            file.seek(8)
+            try:
+                header = json.loads(file.read(length))
+                spans = {n: e["data_offsets"] for n, e in header.items() if n != "__metadata__"}
+                return {n: (shard, 8 + length + a, 8 + length + b) for n, (a, b) in spans.items()}
+            except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+                return {}
+
+    def _read(self, shard: str, start: int, stop: int) -> None:
+        """Write these bytes of a shard where they belong; a hub that sends them all is refused."""
+        if start >= stop:
+            return
+        url = hf_hub_url(self._name, shard, revision=self.commit)
+        headers = build_hf_headers(library_name="memaudit", library_version=__version__)
+        headers["Range"] = f"bytes={start}-{stop - 1}"
+        self.asked += stop - start
+        options = {"headers": headers, "timeout": self._access.seconds(), "follow_redirects": True}
+        with get_session().stream("GET", url, **options) as answer:
+            hf_raise_for_status(answer)
+            if answer.status_code != 206:
+                fact = "the hub does not serve parts of files"
+                raise SourceError("E_UNSUPPORTED", fact, hint=WHOLE, stage="fetch")
+            with open(self.folder / shard, "r+b") as file:
+                file.seek(start)
+                left = stop - start
+                for piece in answer.iter_bytes():
+                    file.write(piece[:left])
+                    left -= len(piece)
+            if left:
+                raise OSError  # more or fewer bytes than were asked for
+
+
+def open_ranges(name: str, revision: str | None, access: Access) -> Ranges | Path:
+    """The headers of a repository, or the copy in the cache where there is no network."""
+    try:
+        _check(name, revision)
+        if access.offline or constants.HF_HUB_OFFLINE:
+            return _cached(name, revision)
+        try:
+            return Ranges(name, revision, access)
+        except Exception as error:
+            told = _explained(error, "the weights")
+            if told.code not in ("E_NETWORK", "E_UNSUPPORTED"):
+                raise told from None
+            try:
+                return _cached(name, revision)
+            except MemauditError:
+                raise told from None
+    except MemauditError as error:
+        raise error.at(name if revision is None else f"{name}@{revision}") from None
 
 
 # -- What went wrong, from the classes of errors: their texts are the hub's and may hold anything.

@@ -16,6 +16,7 @@ from memaudit.registry import DEMOS
 if TYPE_CHECKING:
     from memaudit.loading.checkpoint import Checkpoint
     from memaudit.loading.hub import Fetched
+    from memaudit.loading.stored import StoredWeights
 
 HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*(@[\w][\w./-]*)?\Z", re.ASCII)
 REVISION = re.compile(r"[\w][\w./-]*\Z", re.ASCII)
@@ -48,6 +49,13 @@ class Source:
             raise SourceError("E_UNSUPPORTED", "this is no hub id", source=self.text)
         name = self.text.partition("@")[0]
         return fetch_repository(name, revision=self.revision, access=self.access)
+
+    @cached_property
+    def stored(self) -> StoredWeights:
+        """The weights where they are, of which a few tensors are to be read."""
+        from memaudit.loading.stored import open_stored
+
+        return open_stored(self)
 
     @property
     def has_checkpoint(self) -> bool:
@@ -88,6 +96,8 @@ class Source:
         """What happened to its files since they were read."""
         opened, others = vars(self).get("_opened"), vars(self).get("_others", [])
         here = [] if opened is None or isinstance(opened, SourceError) else opened.changes()
+        if "stored" in vars(self):
+            here = [*here, *self.stored.checkpoint.changes()]
         return [*here, *(change for other in others for change in other.changes())]
 
 

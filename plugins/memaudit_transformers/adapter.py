@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from memaudit.interfaces import StoredDecay
     from memaudit.loading.source import Source
+    from memaudit.loading.stored import StoredWeights
 
 OPTIONS: Final[dict[str, str]] = {
     "output": "auto, hidden or logits: what is read; sequence classifiers give their scores "
@@ -82,6 +83,12 @@ class TransformersAdapter(AbstractAdapter):
             return _open_file(source, request, output, architecture)
         except MemauditError as error:
             raise error.at(source.text) from None
+
+    def from_weights(self, stored: StoredWeights) -> AbstractSubject | None:
+        """The recurrent layers of every kind that the library has, by names and shapes alone."""
+        from memaudit_transformers.weights_only import subject_of
+
+        return subject_of(stored)
 
     def stored_decays(self, module: nn.Module) -> Iterable[StoredDecay]:
         """The recurrent layers of the library's kinds, inside any module."""

@@ -95,6 +95,8 @@ class AbstractKind(ABC):
     kernel: ClassVar[Kernel | None] = None
     #: How the names of the weights end that make the decay; the first is the stored one.
     decays: ClassVar[tuple[str, ...]] = ()
+    #: Those of them that make the steps at rest; none: all of them.
+    resting: ClassVar[tuple[str, ...]] = ()
     #: How the decay is made from the stored weight, and a sentence on what that leaves out.
     law: ClassVar[AbstractReparam] = Exp()
     note: ClassVar[str] = ""
@@ -261,6 +263,7 @@ class RgLru(AbstractKind):
     cell = "rg-lru"
     kernel = RNN_SCAN
     decays = ("recurrent_param", "recurrent_gate_bias", "recurrent_gate_weight")
+    resting = decays[:2]
     law = Softplus()
 
     def matches(self, module: nn.Module) -> bool:
@@ -283,6 +286,11 @@ class MLstm(AbstractKind):
         f"fgate_preact.{inner}{name}"
         for inner in ("", "base_layer.")
         for name in ("weight", "bias")
+    )
+    resting = tuple(
+        f"{gate}_preact.{inner}bias"
+        for gate in ("fgate", "ifgate")
+        for inner in ("", "base_layer.")
     )
 
     def matches(self, module: nn.Module) -> bool:
@@ -360,6 +368,7 @@ class Lightning(AbstractConstant):
     """Lightning attention, a fixed slope for every head: λ = exp(-slope_rate)."""
 
     cell = "lightning"
+    resting = ("slope_rate",)
 
     def matches(self, module: nn.Module) -> bool:
         return tensor_of(module, "slope_rate") is not None

@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import json
 import os
+import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -45,10 +46,14 @@ class Repository:
         siblings = [self._sibling(name, content) for name, content in self.files.items()]
         return {"id": self.name, "sha": self.commit, "siblings": siblings, **self.listing}
 
+    def digests(self, content: bytes) -> tuple[str, str]:
+        """The SHA-256 of a file and its name as an object of git."""
+        return hashlib.sha256(content).hexdigest(), git_object(content)
+
     def _sibling(self, name: str, content: bytes) -> dict[str, Any]:
-        entry = {"rfilename": name, "size": len(content), "blobId": git_object(content)}
+        digest, blob = self.digests(content)
+        entry = {"rfilename": name, "size": len(content), "blobId": blob}
         if name in self.large:
-            digest = hashlib.sha256(content).hexdigest()
             entry["lfs"] = {"sha256": digest, "size": len(content), "pointerSize": 134}
         return entry
 
@@ -118,6 +123,8 @@ class Hub:
         self.repositories = {r.name: r for r in repositories}
         self.troubles = troubles
         self.asked: list[Asked] = []
+        #: Bytes that were sent of files asked for in parts.
+        self.sent = 0
         self.over = threading.Event()
         self._servers = [self._server(at_store=False), self._server(at_store=True)]
         self.url, self.store_url = (
@@ -182,18 +189,30 @@ class Hub:
         repository = self.repositories[name]
         file = rest.partition("/")[2]
         content = repository.files[file]
-        headers = {"X-Repo-Commit": repository.commit, "ETag": f'"{git_object(content)}"'}
+        digest, blob = repository.digests(content)
+        headers = {"X-Repo-Commit": repository.commit, "ETag": f'"{blob}"'}
         if file not in repository.large:
-            answer.send(200, content, headers)
+            self._part(answer, content, headers)
             return
-        digest = hashlib.sha256(content).hexdigest()
         linked = {"X-Linked-ETag": f'"{digest}"', "X-Linked-Size": str(len(content))}
         location = f"{self.store_url}/{name}/{file}"
         answer.send(302, headers={**headers, **linked, "Location": location})
 
     def _stored(self, answer: Answer) -> None:
         organisation, name, file = answer.path[1:].split("/")
-        answer.send(200, self.repositories[f"{organisation}/{name}"].files[unquote(file)])
+        self._part(answer, self.repositories[f"{organisation}/{name}"].files[unquote(file)])
+
+    def _part(self, answer: Answer, content: bytes, headers: Mapping[str, str] = {}) -> None:
+        """The bytes that a Range header asks for, or all."""
+        found = re.fullmatch(r"bytes=(\d+)-(\d+)", answer.headers.get("Range", ""))
+        if found is None:
+            answer.send(200, content, headers)
+            return
+        start, last = int(found[1]), min(int(found[2]), len(content) - 1)
+        place = {"Content-Range": f"bytes {start}-{last}/{len(content)}"}
+        part = content[start : last + 1]
+        self.sent += len(part)
+        answer.send(206, part, {**headers, **place})
 
 
 def no_answer(answer: Answer) -> None:

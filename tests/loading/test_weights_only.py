@@ -1,0 +1,283 @@
+"""Audits from stored weights alone: what is read, out of files and of a hub, and what it says."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save, save_file
+
+import memaudit
+from memaudit import MemauditError
+from memaudit.cli.app import main
+from tests.loading.hub_server import NOBODY, Hub, Repository, body, point_at, status
+from tests.loading.hub_visits import hub_home
+
+__all__ = ["hub_home"]
+
+NAME = "org/hybrid"
+
+
+def spectra(report: memaudit.Report) -> list[np.ndarray]:
+    return [np.sort_complex(np.ravel(layer.eigenvalues)) for layer in report.spectrum]
+
+
+@pytest.mark.shared
+def test_the_spectra_of_every_fixture_are_those_of_the_whole_model(shared: Path) -> None:
+    folders = sorted({path.parent for path in (shared / "fixtures").rglob("meta.json")})
+    assert len(folders) > 30
+    for folder in folders:
+        alone = memaudit.scan(folder, weights_only=True)
+        whole = memaudit.scan(folder, queries=[], probes=["spectrum"], level="quick")
+        assert len(alone.spectrum) == len(whole.spectrum), folder
+        for one, other in zip(spectra(alone), spectra(whole), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-14, err_msg=str(folder))
+        assert alone.settings["weights_only"] is True
+
+
+# A hybrid of 30 billion parameters, whose files have holes
+
+LAYERS, WIDTH, HEADS, SHARDS = 48, 7168, 112, 12
+
+
+def hybrid() -> dict[str, dict[str, list[int]]]:
+    """The shapes by shard: mixers of Mamba-2, attention, and blocks of projections, in bfloat16."""
+    shards: dict[str, dict[str, list[int]]] = {}
+    for layer in range(LAYERS):
+        name = f"model-{layer * SHARDS // LAYERS + 1:05}-of-{SHARDS:05}.safetensors"
+        at, own = f"model.layers.{layer}", shards.setdefault(name, {})
+        own[f"{at}.mlp.up_proj.weight"] = [4 * WIDTH, WIDTH]
+        own[f"{at}.mlp.down_proj.weight"] = [WIDTH, 4 * WIDTH]
+        if layer % 6 == 5:
+            own[f"{at}.self_attn.qkv_proj.weight"] = [3 * WIDTH, WIDTH]
+            continue
+        own |= {f"{at}.mamba.{n}": [HEADS] for n in ("A_log", "D", "dt_bias")}
+        own[f"{at}.mamba.in_proj.weight"] = [4 * WIDTH + HEADS, WIDTH]
+        own[f"{at}.mamba.out_proj.weight"] = [WIDTH, 2 * WIDTH]
+    return shards
+
+
+def numbers(layer: int) -> dict[str, torch.Tensor]:
+    draw = torch.Generator().manual_seed(layer)
+    rates = torch.rand(HEADS, generator=draw).mul(4)
+    return {"A_log": rates.bfloat16(), "dt_bias": (rates - 6).bfloat16()}
+
+
+@pytest.fixture(scope="module")
+def sharded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files with holes: only headers and the tensors of the modes take room on the disk."""
+    folder = tmp_path_factory.mktemp("hybrid")
+    places = {}
+    for name, shapes in hybrid().items():
+        entries, start, written = {}, 0, {}
+        for tensor, shape in shapes.items():
+            stop = start + 2 * int(np.prod(shape))
+            offsets = [start, stop]
+            entries[tensor] = {"dtype": "BF16", "shape": shape, "data_offsets": offsets}
+            *_, layer, _, own = tensor.split(".") if ".mamba." in tensor else ("", "0", "", "")
+            if own in numbers(0):
+                written[start] = numbers(int(layer))[own].view(torch.uint8).numpy().tobytes()
+            places[tensor], start = name, stop
+        header = json.dumps(entries).encode()
+        with open(folder / name, "wb") as file:
+            file.write(struct.pack("<Q", len(header)) + header)
+            file.truncate(8 + len(header) + start)
+            for at, data in written.items():
+                file.seek(8 + len(header) + at)
+                file.write(data)
+    index = {"metadata": {}, "weight_map": places}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / "config.json").write_text(json.dumps({"model_type": "bamba"}))
+    assert sum(path.stat().st_size for path in folder.iterdir()) > 50e9
+    assert sum(path.stat().st_blocks * 512 for path in folder.iterdir()) < 10e6
+    return folder
+
+
+def check(report: Any) -> None:
+    assert len(report.spectrum) == LAYERS - LAYERS // 6
+    for one in report.spectrum:
+        own = numbers(int(one.layer.split(".")[2]))
+        rate = own["A_log"].double().exp() * torch.nn.functional.softplus(own["dt_bias"].double())
+        found, known = np.sort(np.abs(one.eigenvalues)), np.sort(torch.exp(-rate).numpy())
+        np.testing.assert_allclose(found, known, rtol=1e-12)
+
+
+def test_a_sharded_folder_of_30_billion_parameters_takes_little_memory(
+    sharded: Path, tmp_path: Path
+) -> None:
+    code = (
+        "import resource, sys; from memaudit.cli.app import main\n"
+        "done = main(sys.argv[1:])\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024); sys.exit(done)"
+    )
+    target = str(tmp_path / "report.json")
+    command = ["scan", str(sharded), "--weights-only", "--json", target, "-q"]
+    run = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert int(run.stdout.split()[-1]) < 1024
+    report = memaudit.Report.load(target)
+    check(report)
+    assert report.subject.parameters > 25e9
+    assert "80 of" in report.subject.notes[0]
+
+
+class Stored(Repository):
+    """A repository whose files lie on the disk and are too large to be hashed."""
+
+    @property
+    def commit(self) -> str:
+        return "0" * 40
+
+    def digests(self, content: Any) -> tuple[str, str]:
+        return "0" * 64, "0" * 40
+
+
+@pytest.fixture
+def repository(sharded: Path) -> Repository:
+    maps: dict[str, Any] = {}
+    for path in sharded.iterdir():
+        if path.suffix == ".json":
+            maps[path.name] = path.read_bytes()
+            continue
+        handle = os.open(path, os.O_RDONLY)
+        maps[path.name] = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
+        os.close(handle)
+    large = tuple(name for name in maps if name.endswith(".safetensors"))
+    return Stored(NAME, maps, large=large)
+
+
+@pytest.mark.usefixtures("hub_home")
+def test_a_hub_is_asked_for_less_than_a_hundredth_of_the_bytes(repository: Repository) -> None:
+    with Hub(repository) as hub:
+        report = memaudit.scan(NAME, weights_only=True)
+    check(report)
+    total = sum(len(content) for content in repository.files.values())
+    assert 0 < hub.sent < total / 100
+    assert "were fetched" in report.subject.notes[0]
+
+
+# What cannot be
+
+MIXER = {
+    "layers.0.mixer.A_log": torch.zeros(4),
+    "layers.0.mixer.dt_bias": torch.zeros(4),
+    "layers.0.mixer.D": torch.zeros(4),
+    "layers.0.mixer.in_proj.weight": torch.zeros(64, 8),
+}
+
+
+def one_file(tensors: dict[str, torch.Tensor], **more: bytes) -> Repository:
+    files = {"model.safetensors": save(tensors), "config.json": b"{}", **more}
+    return Repository(NAME, files, large=("model.safetensors",))
+
+
+@pytest.mark.usefixtures("hub_home")
+def test_a_hub_that_serves_no_parts_is_named_unless_a_copy_is_there() -> None:
+    whole = body(save(MIXER))
+    with Hub(one_file(MIXER), store=whole), pytest.raises(MemauditError) as caught:
+        memaudit.scan(NAME, weights_only=True)
+    assert caught.value.code == "E_UNSUPPORTED"
+    assert "does not serve parts of files" in str(caught.value)
+    assert "hf download" in str(caught.value)
+    with Hub(one_file(MIXER)) as hub:
+        memaudit.loading.parse_source(NAME).fetched  # noqa: B018
+        hub.troubles["store"] = whole
+        assert len(memaudit.scan(NAME, weights_only=True).spectrum) == 1
+    point_at(NOBODY)
+    assert len(memaudit.scan(NAME, weights_only=True, offline=True).spectrum) == 1
+    assert len(memaudit.scan(NAME, weights_only=True).spectrum) == 1
+
+
+@pytest.mark.usefixtures("hub_home")
+def test_a_hub_that_fails_meanwhile_has_its_code() -> None:
+    with Hub(one_file(MIXER), store=status(503)), pytest.raises(MemauditError) as caught:
+        memaudit.scan(NAME, weights_only=True, timeout=5)
+    assert caught.value.code == "E_NETWORK"
+
+
+@pytest.mark.usefixtures("hub_home")
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"\xff" * 16,
+        struct.pack("<Q", 2) + b"[]",
+        struct.pack("<Q", 60) + b'{"A_log":{"dtype":"F32","shape":[4],"data_offsets":[-9,7]}}  ',
+        struct.pack("<Q", 60) + b'{"A_log":{"dtype":"F32","shape":[9],"data_offsets":[0,36]}}  ',
+    ],
+)
+def test_a_damaged_header_of_a_hub_is_refused_as_that_of_a_file(header: bytes) -> None:
+    files = {"model.safetensors": header, "config.json": b"{}"}
+    with Hub(Repository(NAME, files)), pytest.raises(MemauditError) as caught:
+        memaudit.scan(NAME, weights_only=True)
+    assert caught.value.code in ("E_CORRUPT", "E_LIMIT")
+
+
+@pytest.mark.usefixtures("hub_home")
+def test_other_formats_of_a_hub_are_named() -> None:
+    files = {"pytorch_model.bin": b"PK", "config.json": b"{}"}
+    with Hub(Repository(NAME, files)), pytest.raises(MemauditError, match="no safetensors file"):
+        memaudit.scan(NAME, weights_only=True)
+
+
+def test_numbers_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    bad = {**MIXER, "layers.0.mixer.A_log": torch.full((4,), float("nan"))}
+    save_file(bad, tmp_path / "model.safetensors")
+    with pytest.raises(MemauditError, match=r"layers\.0\.mixer\.A_log"):
+        memaudit.scan(tmp_path, weights_only=True)
+
+
+def test_what_needs_a_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_file(MIXER, tmp_path / "model.safetensors")
+    for asked in ({"queries": ["driven"]}, {"probes": ["stability"]}, {"probes": "gradient"}):
+        with pytest.raises(MemauditError, match="needs a run of the model"):
+            memaudit.scan(tmp_path, weights_only=True, **asked)
+    with pytest.raises(MemauditError, match="no file whose weights"):
+        memaudit.scan(torch.nn.LSTM(2, 3), weights_only=True)
+    subject = memaudit.load(tmp_path, weights_only=True)
+    with pytest.raises(MemauditError, match="leave --weights-only out"):
+        subject.respond(torch.zeros(1, 2, 3))
+    assert main(["scan", str(tmp_path), "--weights-only"]) == 0
+    assert "Nothing was run" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_limit_of_the_steps_and_unmatched_names_are_told(tmp_path: Path) -> None:
+    odd = {**MIXER, "layers.1.mixer.A_log": torch.zeros(3, 2, 2, 2)}
+    save_file(odd, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "mamba2", "time_step_limit": [0.0, 0.25]})
+    )
+    report = memaudit.scan(tmp_path, weights_only=True)
+    (layer,) = report.spectrum
+    np.testing.assert_allclose(np.abs(layer.eigenvalues), np.exp(-0.25))
+    assert any("layers.1.mixer.A_log" in note for note in report.subject.notes)
+
+
+def test_a_large_file_without_known_layers_says_so_and_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memaudit.audit.SMALL", 10)
+    save_file({"embed.weight": torch.zeros(8, 8)}, tmp_path / "model.safetensors")
+    with pytest.raises(MemauditError, match="no recurrent layer is known by its names"):
+        memaudit.scan(tmp_path, weights_only=True)
+
+
+def test_a_file_that_changes_meanwhile_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_file(MIXER, path)
+
+    def advance(stage: str, done: int, of: int) -> None:
+        if stage == "spectrum" and done == 0:
+            save_file({**MIXER, "more": torch.zeros(1)}, path)
+
+    report = memaudit.scan(path, weights_only=True, progress=advance)
+    assert [error["code"] for error in report.errors] == ["E_CHANGED"]
+    assert load_file(path)["more"].shape == (1,)
