@@ -88,7 +88,7 @@ _PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in (2, 3, 4, 5))
 #: offset, bytes, code, what it is, next step.
 _FOREIGN = (
     (0, b"\x89HDF\r\n\x1a\n", "E_UNSAFE_FORMAT", "an HDF5 file (.h5, Keras)", KERAS_HINT),
-    (0, b"GGUF", "E_UNSUPPORTED", "a GGUF file", "give the original safetensors checkpoint"),
+    (0, b"GGUF", "E_UNSUPPORTED", "a GGUF file", "--weights-only reads its spectra"),
     (4, b"TFL3", "E_UNSUPPORTED", "a TFLite file", "give the original checkpoint"),
     (0, b"\x93NUMPY", "E_UNSUPPORTED", "a single numpy array", "save named arrays with np.savez"),
     (0, b"\x1f\x8b", "E_UNSUPPORTED", "a gzip archive", "unpack it first"),

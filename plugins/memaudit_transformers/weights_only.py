@@ -56,7 +56,7 @@ class WeightsSubject(AbstractSubject):
 
 def subject_of(stored: StoredWeights) -> WeightsSubject | None:
     """The subject; None where no layer of a known kind is among the weights."""
-    config, tensors = stored.checkpoint.library_config, stored.tensors
+    config, tensors = stored.config, stored.tensors
     model = skeleton(tensors, config)
     recurrents = find_recurrences(model)
     if not recurrents:
@@ -75,7 +75,7 @@ def subject_of(stored: StoredWeights) -> WeightsSubject | None:
         names = listed(map(clean, others), most=SHOWN)
         notes.append(f"recurrent-looking tensors that were not matched: {names}")
     total = sum(tensor.numel() for tensor in tensors.values())
-    dtypes = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in read.values()})
+    dtypes = sorted({clean(stored.formats[name]) for name in read})
     identity = Identity(
         source=stored.source.text,
         adapter="transformers",

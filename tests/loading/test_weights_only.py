@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -128,6 +129,7 @@ def test_a_sharded_folder_of_30_billion_parameters_takes_little_memory(
     check(report)
     assert report.subject.parameters > 25e9
     assert "80 of" in report.subject.notes[0]
+    assert "as bfloat16" in report.subject.notes[0]
 
 
 class Stored(Repository):
@@ -281,3 +283,63 @@ def test_a_file_that_changes_meanwhile_is_noticed(tmp_path: Path) -> None:
     report = memaudit.scan(path, weights_only=True, progress=advance)
     assert [error["code"] for error in report.errors] == ["E_CHANGED"]
     assert load_file(path)["more"].shape == (1,)
+
+
+# GGUF, as llama.cpp's converters write it
+
+
+def converted(folder: Path, target: Path, kind: str) -> None:
+    """The checkpoint by the names of GGUF: A for A_log, vectors of Mamba-2 with a second axis."""
+    from gguf import GGMLQuantizationType, GGUFWriter, quantize
+
+    found = re.compile(r"(?:backbone\.)?layers\.(\d+)\.mixer\.(.+)")
+    own = {"A_log": "ssm_a", "D": "ssm_d", "dt_bias": "ssm_dt.bias", "dt_proj.bias": "ssm_dt.bias"}
+    own |= {"in_proj.weight": "ssm_in.weight", "out_proj.weight": "ssm_out.weight"}
+    writer = GGUFWriter(target, "mamba")
+    writer.add_context_length(2048)
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        match = found.fullmatch(name)
+        if match is None or match[2] not in own:
+            continue
+        values = tensor.float()
+        if match[2] == "A_log":
+            values = -values.exp()
+        if values.ndim == 1 and "dt_proj" not in name and match[2] in ("A_log", "D"):
+            values = values[:, None]
+        array, label = values.numpy(), f"blk.{match[1]}.{own[match[2]]}"
+        if label.endswith(".weight"):
+            as_kind = GGMLQuantizationType[kind]
+            writer.add_tensor(label, quantize(array, as_kind), raw_dtype=as_kind)
+        else:
+            writer.add_tensor(label, array)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("kind", ["F16", "Q8_0"])
+@pytest.mark.parametrize("family", ["mamba1_hf", "mamba2_hf"])
+def test_a_gguf_file_has_the_spectra_of_what_it_was_made_of(
+    shared: Path, tmp_path: Path, family: str, kind: str
+) -> None:
+    pytest.importorskip("gguf")
+    folder, target = shared / "fixtures" / family / "small", tmp_path / "model.gguf"
+    converted(folder, target, kind)
+    alone = memaudit.scan(target, weights_only=True)
+    for one, other in zip(
+        spectra(alone), spectra(memaudit.scan(folder, weights_only=True)), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+    assert f"as {kind}" in alone.subject.notes[0]
+    assert "as F32" in alone.subject.notes[0]
+    assert alone.subject.context == 2048
+    with pytest.raises(MemauditError, match="--weights-only"):
+        memaudit.scan(target)
+    data = target.read_bytes()
+    for size in (3, 20, 60, len(data) // 2, len(data) - 40):
+        target.write_bytes(data[:size])
+        with pytest.raises(MemauditError) as caught:
+            memaudit.scan(target, weights_only=True)
+        assert caught.value.code == "E_CORRUPT"
