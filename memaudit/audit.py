@@ -29,6 +29,7 @@ from memaudit.interfaces import (
     Tools,
 )
 from memaudit.loading.access import ACCESS, Access, access_from
+from memaudit.loading.adapters import is_adapter
 from memaudit.loading.filling import digest_tensors
 from memaudit.loading.saving import is_retrofit
 from memaudit.loading.series import read_data, whole_series
@@ -544,7 +545,7 @@ def _claims(source: Source, options: Collection[str] = ()) -> list[tuple[Abstrac
 
 def _refusal(source: Source) -> SourceError | None:
     """Open the source before the adapters are asked: a failing machine is not their fault."""
-    if not source.has_checkpoint:
+    if not source.has_checkpoint or is_adapter(source):
         return None
     try:
         _ = source.checkpoint

@@ -171,7 +171,7 @@ def open_config(folder: Path) -> Config:
         return Config(None, {}, notes)
     name, *others = found
     if name == CONFIG_NAME:
-        values = _read_json(folder, name)
+        values = read_json(folder, name)
     else:
         left_out: list[str] = []
         data = _read(folder, name, most=LARGEST_YAML)
@@ -210,7 +210,8 @@ def _read(folder: Path, name: str, *, most: int) -> bytes:
         return read_whole(file, most=most)
 
 
-def _read_json(folder: Path, name: str) -> dict[str, Any]:
+def read_json(folder: Path, name: str) -> dict[str, Any]:
+    """The object in a small JSON file of a folder."""
     return _parse(_read(folder, name, most=LARGEST_CONFIG), name)
 
 
@@ -224,7 +225,7 @@ def _without_adapter(folder: Path) -> tuple[str, ...]:
         return ()  # whoever looks for the weights says what is wrong
     if any(not name.lower().startswith("adapter_") for name in (*chosen, *whole)):
         return (f"{ADAPTER_NAME} was not read: the adapter is not applied to the weights",)
-    base = _read_json(folder, ADAPTER_NAME).get("base_model_name_or_path")
+    base = read_json(folder, ADAPTER_NAME).get("base_model_name_or_path")
     named = f"its base, {clean(base)}," if isinstance(base, str) and base else "its base"
     raise SourceError(
         "E_UNSUPPORTED",

@@ -87,7 +87,7 @@ class Source:
         except SourceError as error:
             return error.at(self.text)
 
-    def opened_from(self, other: Source) -> Source:
+    def opened_from(self, other: Any) -> Any:
         """Another source in which the files of this one lie: `changes` looks there, too."""
         vars(self).setdefault("_others", []).append(other)
         return other

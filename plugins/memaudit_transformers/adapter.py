@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from memaudit.errors import ArgumentError, MemauditError, SourceError, clean, listed, nearest
@@ -23,6 +24,8 @@ OPTIONS: Final[dict[str, str]] = {
     "by default, everything else its last hidden state",
     "architecture": "the class of transformers to build, e.g. BertForMaskedLM; by default the one "
     "that config.json names, or that fits the tensors",
+    "base": "the model that an adapter of PEFT was made for, a path or a hub id; by default the "
+    "one that adapter_config.json names",
 }
 #: How a config states no model type.
 NOTHING = (None, "")
@@ -50,6 +53,10 @@ class TransformersAdapter(AbstractAdapter):
             return Claim(clean(model_type or "transformers", limit=60), IN_MEMORY)
         if source.kind not in FILES:
             return None
+        from memaudit.loading.adapters import is_adapter
+
+        if is_adapter(source):
+            return Claim("adapter", BY_CONFIG)
         config = source.checkpoint.library_config
         if config.get("model_type") in NOTHING:
             from memaudit_transformers.original import family_of
@@ -138,13 +145,19 @@ def _open_file(
 ) -> AbstractSubject:
     """A checkpoint: weights, a config.json, and perhaps a tokenizer."""
     from memaudit.loading import require_finite
+    from memaudit.loading.adapters import is_adapter, open_adapter
+    from memaudit.loading.checkpoint import joint_digest
+    from memaudit_transformers.adapted import merge
     from memaudit_transformers.building import build, folder_of
     from memaudit_transformers.original import Translated, family_of, translate
     from memaudit_transformers.running import RunnableModel
     from memaudit_transformers.subject import SHOWN, TransformersSubject, describe, vocabulary_of
     from memaudit_transformers.tokenizer import open_tokenizer
 
-    checkpoint = source.checkpoint
+    adapter, base = (None, source)
+    if is_adapter(source):
+        adapter, base = open_adapter(source, request.options.get("base"))
+    checkpoint = base.checkpoint
     config, tensors = checkpoint.library_config, checkpoint.tensors
     require_finite(tensors, source=source.text)
     family = family_of(tensors) if config.get("model_type") in NOTHING else None
@@ -159,19 +172,25 @@ def _open_file(
     if family is not None:
         made = translate(family, config, tensors)
     dtype, assumed = _choose_dtype(request, tensors)
-    built = build(source, made.values, made.tensors, dtype, architecture=architecture)
+    built = build(base, made.values, made.tensors, dtype, architecture=architecture)
+    notes, sha256 = checkpoint.notes, checkpoint.sha256
+    if adapter is not None:
+        model, words = merge(built.model, adapter, source.text)
+        built, stamp = replace(built, model=model), adapter.file.stamp
+        notes = (f"the base is {clean(base.text)}, sha256 {sha256}; {words}", *notes)
+        sha256 = joint_digest([*checkpoint.stamps, stamp])
     runnable = RunnableModel(built.model.to(request.device), dtype, output=output)
-    tokens, token_notes = open_tokenizer(folder_of(source), vocabulary_of(runnable))
+    tokens, token_notes = open_tokenizer(folder_of(base), vocabulary_of(runnable))
     unread = (f"not run: {listed(map(clean, built.unread), most=SHOWN)}",) if built.unread else ()
     # The heads in the file that the model has no place for are counted as well.
     heads = sum(tensors[name].numel() for name in built.unread if name in tensors)
     identity = describe(
         runnable,
         source=source.text,
-        sha256=checkpoint.sha256,
+        sha256=sha256,
         stored=heads + sum(parameter.numel() for parameter in built.model.parameters()),
         assumed={**built.assumed, **assumed},
-        notes=(*checkpoint.notes, *made.notes, *built.notes, *unread, *token_notes),
+        notes=(*notes, *made.notes, *built.notes, *unread, *token_notes),
     )
     return TransformersSubject(runnable, identity, tokens=tokens)
 
