@@ -414,6 +414,9 @@ def open_source(
         subject = _from_weights(where, adapter) if weights_only else None
         if subject is None:
             subject = _open(where, adapter, request, moved=str(device) != "auto")
+            if weights_only:
+                kinds = " and ".join(sorted({*where.stored.formats.values()}))
+                subject.identity = replace(subject.identity, dtype=kinds)
         if record is not None:
             from memaudit.retrofitting.folder import restore
 

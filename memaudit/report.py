@@ -31,8 +31,8 @@ SEVERITIES = ("note", "warning", "error")
 PARTIAL = "PARTIAL REPORT: the audit was cut short; this is what was measured before."
 #: What a report says of a model that was not run.
 UNRUN = (
-    "Nothing was run: these are spectra at rest. Memory in use, curves, what data make of the "
-    "steps, stability and precision need a run."
+    "The model was not run: weights tell spectra and no more. Memory in use, curves, what data "
+    "make of the steps, stability and precision need a run."
 )
 
 

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 import weakref
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -45,7 +46,8 @@ from huggingface_hub.utils import (
 from memaudit import __version__, faults
 from memaudit.errors import ArgumentError, MachineError, MemauditError, SourceError, clean, listed
 from memaudit.loading.access import human_size, require_room
-from memaudit.loading.files import INDEX, SUFFIXES, rank_weights, stem_and_suffix
+from memaudit.loading.configs import CONFIG_NAME
+from memaudit.loading.files import INDEX, SUFFIXES, plain_name, rank_weights, stem_and_suffix
 
 if TYPE_CHECKING:
     from memaudit.loading.access import Access
@@ -320,6 +322,10 @@ def _remember(folder: Path, revision: str) -> None:
 
 #: Bytes of a shard that are asked for first: the headers of most fit in.
 FIRST = 1 << 17
+#: Statuses of a hub that may answer a moment later, and how long it is waited for.
+BUSY, PATIENCE = (429, 500, 502, 503, 504), (0.5, 2.0)
+#: Bytes a second below which a hub is given up.
+SLOWEST = 1 << 12
 #: Tensors that lie so near each other are fetched together.
 NEAR = 1 << 14
 WHOLE = "download it with `hf download` and give the folder"
@@ -330,6 +336,7 @@ class Ranges:
 
     def __init__(self, name: str, revision: str | None, access: Access) -> None:
         self._name, self._access = name, access
+        self._complete: set[str] = set()
         #: Bytes that the hub was asked for.
         self.asked = 0
         self.folder = Path(tempfile.mkdtemp(prefix="memaudit-"))
@@ -341,11 +348,10 @@ class Ranges:
         self.commit = str(info.sha)
         self._files = {f.rfilename: f for f in info.siblings or () if "/" not in f.rfilename}
         weights, _ = _choose(self._files)
-        for small in (weights if weights.lower().endswith(INDEX) else "", "config.json"):
+        for small in (weights if weights.lower().endswith(INDEX) else "", CONFIG_NAME):
             if small in self._files:
-                path = api.hf_hub_download(name, small, revision=self.commit)
-                shutil.copy(path, self.folder / small)
-                self.asked += self._files[small].size or 0
+                self._open(small, most=access.limits.max_header)
+                self._read(small, 0, self._size(small))
         shards = _shards(self.folder / weights) or [weights]
         if not all(shard.endswith(".safetensors") for shard in shards):
             fact = f"{clean(shards[0])} is no safetensors file, whose tensors lie at known places"
@@ -366,16 +372,33 @@ class Ranges:
                 spans[-1] = (shard, spans[-1][1], max(stop, spans[-1][2]))
             else:
                 spans.append((shard, start, stop))
-        for number, span in enumerate(spans):
-            self._access.advance("reading weights", number, len(spans))
-            self._read(*span)
+        try:
+            for number, span in enumerate(spans):
+                self._access.advance("reading weights", number, len(spans))
+                self._read(*span)
+        except Exception as error:
+            raise _explained(error, "the weights").at(self._name) from None
         self._access.advance("reading weights", len(spans), len(spans))
+
+    def _size(self, name: str) -> int:
+        size = self._files[name].size
+        if not isinstance(size, int) or size < 0:
+            raise _no_answer(f"does not tell how large {clean(name)} is")
+        return size
+
+    def _open(self, name: str, *, most: int | None = None) -> None:
+        """A file of holes in its size."""
+        size = self._size(name)
+        if most is not None and size > most:
+            fact = f"{clean(name)} has {human_size(size)}, more than {human_size(most)}"
+            raise SourceError("E_LIMIT", fact, hint="is this a model?", stage="fetch")
+        with open(self.folder / plain_name(name), "wb") as file:
+            file.truncate(size)
 
     def _header(self, shard: str) -> dict[str, tuple[str, int, int]]:
         """Where the tensors of a shard are; who opens the file judges its header."""
-        size = self._files[shard].size or 0
-        with open(self.folder / shard, "wb") as file:
-            file.truncate(size)
+        self._open(shard)
+        size = self._size(shard)
         self._read(shard, 0, min(FIRST, size))
         with open(self.folder / shard, "rb") as file:
             length = int.from_bytes(file.read(8), "little")
@@ -391,28 +414,48 @@ class Ranges:
             except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
                 return {}
 
-    def _read(self, shard: str, start: int, stop: int) -> None:
-        """Write these bytes of a shard where they belong; a hub that sends them all is refused."""
-        if start >= stop:
+    def _read(self, name: str, start: int, stop: int) -> None:
+        """Write these bytes of a file where they belong; a busy hub is asked again."""
+        for patience in (*PATIENCE, None):
+            try:
+                return self._ask(name, start, stop)
+            except HfHubHTTPError as error:
+                if patience is None or error.response.status_code not in BUSY:
+                    raise
+                time.sleep(min(patience, self._access.seconds() / 10))
+
+    def _ask(self, name: str, start: int, stop: int) -> None:
+        if start >= stop or name in self._complete:
             return
-        url = hf_hub_url(self._name, shard, revision=self.commit)
+        url = hf_hub_url(self._name, name, revision=self.commit)
         headers = build_hf_headers(library_name="memaudit", library_version=__version__)
+        whole = (start, stop) == (0, self._size(name))
         headers["Range"] = f"bytes={start}-{stop - 1}"
         self.asked += stop - start
-        options = {"headers": headers, "timeout": self._access.seconds(), "follow_redirects": True}
+        patience = self._access.seconds()
+        end = time.monotonic() + patience + (stop - start) / SLOWEST
+        options = {"headers": headers, "timeout": patience, "follow_redirects": True}
         with get_session().stream("GET", url, **options) as answer:
             hf_raise_for_status(answer)
-            if answer.status_code != 206:
+            place = answer.headers.get("Content-Range", "")
+            part = answer.status_code == 206 and place.startswith(f"bytes {start}-{stop - 1}/")
+            if not part and not (whole and answer.status_code == 200):
                 fact = "the hub does not serve parts of files"
                 raise SourceError("E_UNSUPPORTED", fact, hint=WHOLE, stage="fetch")
-            with open(self.folder / shard, "r+b") as file:
+            left = stop - start
+            with open(self.folder / name, "r+b") as file:
                 file.seek(start)
-                left = stop - start
                 for piece in answer.iter_bytes():
                     file.write(piece[:left])
                     left -= len(piece)
+                    if time.monotonic() > end:
+                        raise _no_answer(f"sends {clean(name)} too slowly", hint=WAIT)
+                    if left < 0:
+                        break
             if left:
-                raise OSError  # more or fewer bytes than were asked for
+                raise _no_answer(f"sent fewer or more bytes of {clean(name)} than announced")
+        if whole:
+            self._complete.add(name)
 
 
 def open_ranges(name: str, revision: str | None, access: Access) -> Ranges | Path:

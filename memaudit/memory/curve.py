@@ -64,6 +64,8 @@ TERMS = {
 }
 
 
+#: With no event in K trials its share is below 3 / K at 95 %.
+RULE_OF_THREE = 3.0
 #: With these nothing is known of the memory, whatever the curve looks like.
 UNKNOWABLE = (Status.HIDDEN, Status.CHAOTIC, Status.UNSEEN)
 #: With these the window ended before anything could be said about the horizon.
@@ -245,7 +247,7 @@ class Curve(Record):
         """The smallest inputs that are remembered longest; None where sizes are one."""
         if len(self.sizes) < 2:
             return None
-        held = [at.size for at in self.sizes if at.extent >= 0.9 * self.longest]
+        held = [at.size for at in self.sizes if at.extent == self.longest]
         return min(held, default=self.holder)
 
     @property

@@ -331,7 +331,7 @@ class _Trials:
             scales=scales,
             fed=f"{self.natural.words}, {len(values)} {self.natural.unit}",
             reach=reach,
-            share=share if math.isfinite(share) else None,
+            share=min(share, 1.0) if math.isfinite(share) else None,
             limit=plan.limit,
             unfed=self.natural.unfed,
         )

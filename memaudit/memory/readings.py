@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from memaudit.interfaces import Status
-from memaudit.memory.curve import UNKNOWABLE, AtSize, Curve, HorizonStatus
+from memaudit.memory.curve import RULE_OF_THREE, UNKNOWABLE, AtSize, Curve, HorizonStatus
 from memaudit.memory.driven import CHAOTIC_SHARE
 from memaudit.numerics.decay import (
     FEWEST_LAGS,
@@ -50,9 +50,8 @@ NOTHING_OVER_FLOOR = 3.0
 COARSE = 5e-4
 #: Noise beyond this share of the answers may hide a memory: nothing above it is not no memory.
 FAR_BELOW = 1e-3
-#: A memory that ends where fewer of the trials show it may only be rarer than they are; with no
-#: event in K trials its share is below 3 / K at 95 %.
-MOST_TRIALS, RULE_OF_THREE = 0.5, 3.0
+#: A memory that ends where fewer of the trials show it may only be rarer than they are.
+MOST_TRIALS = 0.5
 #: Basis readings are kept for the linear supremum up to this many numbers (256 MB).
 MOST_BASIS_NUMBERS = 2**25
 

@@ -11,6 +11,7 @@ from memaudit.errors import clean
 from memaudit.interfaces import Status
 from memaudit.memory.curve import (
     KINDS,
+    RULE_OF_THREE,
     TERMS,
     UNIT_NOISE,
     UNREAD,
@@ -419,7 +420,9 @@ class MemoryResult(Result):
         if part:
             who, of, longest = f"`{clean(part)}`", f" of `{clean(part)}`", " longest:"
         if used.decay.kind == "memoryless":
-            return f"In use an earlier input leaves no trace in the answers{of} ({fed})."
+            seen = f"within {used.last_lag} steps an earlier input leaves no trace"
+            rare = f"; one in fewer than {RULE_OF_THREE / used.probes:.0%} of them could be missed"
+            return f"In use, {seen} in the answers{of} ({fed}{rare})."
         if self.facts is not None and self.facts.tokens and fed.startswith("its embeddings"):
             fed += ", no text: --data FILE of token ids feeds yours"
         if used.spread_text:

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from memaudit.errors import SourceError, clean, listed
 from memaudit.interfaces import AbstractSubject
 from memaudit.loading import require_finite
+from memaudit.loading.access import human_size
 from memaudit.report import Identity
+from memaudit_transformers.building import empty_model
 from memaudit_transformers.kinds import LOOKALIKE, Recurrent, find_recurrences, spectra_of
-from memaudit_transformers.structure import advertised_length
+from memaudit_transformers.structure import advertised_length, find_core
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from memaudit.loading.stored import StoredWeights
     from memaudit.modes import LayerSpectrum
 
-#: Values of a config that layers keep as attributes, and that bound their modes.
-BOUNDS = ("time_step_limit", "safe_gate", "safe_gate_lower_bound", "lower_bound")
+#: No model nests its layers deeper.
+DEEPEST = 32
+#: Bytes of decays of a whole model that are read at the most: those of real ones take a few MB.
+MOST = 1 << 30
+#: What cannot be computed of tensors that are shaped as no layer has them.
+ODD = (ArithmeticError, IndexError, RuntimeError, TypeError, ValueError, AssertionError)
 #: Names that are shown of tensors that were not matched.
 SHOWN = 6
 
@@ -56,32 +63,52 @@ class WeightsSubject(AbstractSubject):
 
 def subject_of(stored: StoredWeights) -> WeightsSubject | None:
     """The subject; None where no layer of a known kind is among the weights."""
+    try:
+        return _subject_of(stored)
+    except ODD as error:
+        raise SourceError(
+            "E_CORRUPT",
+            f"a recurrent layer has tensors of impossible shapes: {clean(error, limit=200)}",
+            hint="copy or download the weights again",
+            stage="recognise",
+        ) from None
+
+
+def _subject_of(stored: StoredWeights) -> WeightsSubject | None:
     config, tensors = stored.config, stored.tensors
-    model = skeleton(tensors, config)
-    recurrents = find_recurrences(model)
-    if not recurrents:
+    model = skeleton(tensors)
+    names = {r.layer: list(needed(r)) for r in find_recurrences(model)}
+    unused = {r.layer: _unused(r, tensors) for r in find_recurrences(model)}
+    known = [layer for layer in names if not unused[layer]]
+    if not known:
         return None
-    names = {name for recurrent in recurrents for name in needed(recurrent)}
-    read = stored.read(sorted(names))
+    wanted = [name for layer in known for name in names[layer]]
+    _require_numbers(stored, wanted)
+    read = stored.read(wanted)
     require_finite(read, source=stored.source.text)
     for name, tensor in read.items():
         _put(model, name, nn.Parameter(tensor, requires_grad=False))
-    recurrents = find_recurrences(model)
+    library = empty_model(config) if stored.gguf is None else None
+    own = [r for r in find_recurrences(model) if r.layer in known]
+    theirs = () if library is None else find_recurrences(find_core(library).module)
+    recurrents = [_as_in(r, read, theirs) for r in own]
     found = spectra_of(recurrents, lambda _: None, None)
-    owned = tuple(f"{recurrent.layer}." for recurrent in recurrents)
-    others = [n for n in tensors if LOOKALIKE.search(n) and not n.startswith(owned)]
+    _require_modes(found)
+    others = [n for n in tensors if LOOKALIKE.search(n) and n not in read]
+    others = [n for n in others if not any(_inside(n, layer) for layer in known)]
     notes = [stored.note, *stored.checkpoint.notes]
     if others:
-        names = listed(map(clean, others), most=SHOWN)
-        notes.append(f"recurrent-looking tensors that were not matched: {names}")
+        shown = listed(map(clean, others), most=SHOWN)
+        notes.append(f"recurrent-looking tensors that were not matched: {shown}")
+    if library is None:
+        notes.append("no config of the library is there: a layer may bound its steps, unknown here")
     total = sum(tensor.numel() for tensor in tensors.values())
-    dtypes = sorted({clean(stored.formats[name]) for name in read})
     identity = Identity(
         source=stored.source.text,
         adapter="transformers",
         family=clean(config.get("model_type") or "recurrent layers", limit=60),
         parameters=total,
-        dtype=" and ".join(dtypes),
+        dtype=" and ".join(sorted({clean(stored.formats[name]) for name in read})),
         device="cpu",
         sha256=stored.sha256,
         description=f"{len(recurrents)} recurrent layers, from stored weights alone",
@@ -92,6 +119,89 @@ def subject_of(stored: StoredWeights) -> WeightsSubject | None:
     return WeightsSubject(identity, found, advertised_length(SimpleNamespace(**config)))
 
 
+def _inside(name: str, layer: str) -> bool:
+    return name.startswith(f"{layer}.") if layer else "." not in name
+
+
+def _unused(recurrent: Recurrent, tensors: Mapping[str, Tensor]) -> list[str]:
+    """What looks like a decay in the layer and is none of its kind: then it is of another kind."""
+    ends = (*recurrent.kind.decays, *recurrent.kind.resting)
+    inside = [n for n in tensors if LOOKALIKE.search(n) and _inside(n, recurrent.layer)]
+    return [n for n in inside if not any(f".{n}".endswith(f".{end}") for end in ends)]
+
+
+def _require_numbers(stored: StoredWeights, names: Iterable[str]) -> None:
+    """Refuse integers, whose scale is not known, and more bytes than decays ever have."""
+    size = 0
+    for name in names:
+        tensor = stored.tensors[name]
+        size += tensor.numel() * tensor.itemsize
+        if not tensor.is_floating_point():
+            raise SourceError(
+                "E_UNSUPPORTED",
+                f"{clean(name)} is stored as {clean(stored.formats[name])}, whose scale is unknown",
+                hint="give the checkpoint that it was quantised from",
+                stage="recognise",
+            )
+    if size > MOST:
+        fact = f"the decays take {human_size(size)}, more than {human_size(MOST)}"
+        raise SourceError("E_LIMIT", fact, hint="is this a model?", stage="recognise")
+
+
+def _require_modes(found: Iterable[LayerSpectrum]) -> None:
+    for layer in found:
+        if not np.isfinite(np.asarray(layer.eigenvalues)).all():
+            raise SourceError(
+                "E_WEIGHTS",
+                f"the modes of {clean(layer.layer)} are not finite",
+                hint="train or export the model again",
+                stage="recognise",
+            )
+
+
+def _as_in(
+    recurrent: Recurrent, numbers: Mapping[str, Tensor], known: Iterable[Recurrent]
+) -> Recurrent:
+    """The layer of the library at the same place, with the stored numbers in it.
+
+    Its own code makes limits of steps, caps and bounds of the config.
+    """
+    stored = {_end(recurrent, name): name for name in needed(recurrent)}
+    for layer in known:
+        own = {_end(layer, name): name for name in needed(layer)}
+        if layer.cell != recurrent.cell or own.keys() != stored.keys():
+            continue
+        if _same_place(recurrent.layer, layer.layer):
+            for end, name in own.items():
+                inside = name.removeprefix(f"{layer.layer}.")
+                shape = layer.module.get_parameter(inside).shape
+                number = numbers[stored[end]]
+                if number.numel() != shape.numel():
+                    fact = f"config.json does not fit: {clean(name)} has another size"
+                    hint = "put the config of these weights beside them"
+                    raise SourceError("E_WEIGHTS", fact, hint=hint, stage="recognise")
+                value = nn.Parameter(number.reshape(shape), requires_grad=False)
+                _put(layer.module, inside, value)
+            return layer
+    return recurrent
+
+
+def _same_place(stored: str, known: str) -> bool:
+    """Whether one path ends as the other, or the layer stands one deeper."""
+    long, short = sorted((f".{stored}", f".{known}"), key=len, reverse=True)
+    return (
+        long.endswith(short)
+        or f".{known}".rpartition(".")[0].endswith(f".{stored}")
+        or (f".{stored}".endswith(f".{known}".rpartition(".")[0]))
+    )
+
+
+def _end(recurrent: Recurrent, name: str) -> str:
+    """Which of the weights of its kind a name is."""
+    ends = recurrent.kind.resting or recurrent.kind.decays
+    return max((end for end in ends if f".{name}".endswith(f".{end}")), key=len)
+
+
 def needed(recurrent: Recurrent) -> Iterator[str]:
     """The tensors that the modes at rest are made of."""
     ends = recurrent.kind.resting or recurrent.kind.decays
@@ -100,20 +210,16 @@ def needed(recurrent: Recurrent) -> Iterator[str]:
             yield f"{recurrent.layer}.{name}" if recurrent.layer else name
 
 
-def skeleton(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> nn.Module:
+def skeleton(tensors: Mapping[str, Tensor]) -> nn.Module:
     """Modules nested as the names are, whose tensors have shapes and no numbers."""
-    model, settings = nn.Module(), SimpleNamespace(**config)
-    for name, tensor in tensors.items():
+    model = nn.Module()
+    named = {name: tensor for name, tensor in tensors.items() if name.count(".") < DEEPEST}
+    for name, tensor in named.items():
         if name.endswith(".weight") and tensor.ndim == 2:
             rows, columns = tensor.shape
             _put(model, name, nn.Linear(columns, rows, bias=False, device="meta"), depth=1)
-    for name, tensor in tensors.items():
+    for name, tensor in named.items():
         _put(model, name, nn.Parameter(tensor.to("meta"), requires_grad=False))
-    for module in model.modules():
-        module.config = settings  # type: ignore[assignment]
-        for key in BOUNDS:
-            if key in config:
-                setattr(module, key, config[key])
     return model
 
 

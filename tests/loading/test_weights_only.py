@@ -20,8 +20,21 @@ from safetensors.torch import load_file, save, save_file
 import memaudit
 from memaudit import MemauditError
 from memaudit.cli.app import main
-from tests.loading.hub_server import NOBODY, Hub, Repository, body, point_at, status
+from tests.loading.hub_server import (
+    NOBODY,
+    Answer,
+    Hub,
+    Repository,
+    Trouble,
+    body,
+    dripping,
+    first_time,
+    point_at,
+    stalling,
+    status,
+)
 from tests.loading.hub_visits import hub_home
+from tests.plugins.transformers_families import FAMILIES, Family
 
 __all__ = ["hub_home"]
 
@@ -43,6 +56,24 @@ def test_the_spectra_of_every_fixture_are_those_of_the_whole_model(shared: Path)
         for one, other in zip(spectra(alone), spectra(whole), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-14, err_msg=str(folder))
         assert alone.settings["weights_only"] is True
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=str)
+def test_the_spectra_of_every_family_are_those_of_the_whole_model(
+    family: Family, tmp_path: Path
+) -> None:
+    """What a layer makes of its config, such as the least step, is part of its spectrum."""
+    model: Any = family.build()
+    limits = {"time_step_min": 0.05, "time_step_limit": [0.01, 0.2]}
+    changed = {name: value for name, value in limits.items() if hasattr(model.config, name)}
+    model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, **changed}))
+    alone = memaudit.scan(tmp_path, weights_only=True)
+    whole = memaudit.scan(tmp_path, queries=[], probes=["spectrum"], level="quick")
+    assert [one.layer for one in alone.spectrum] == [one.layer for one in whole.spectrum]
+    for one, other in zip(spectra(alone), spectra(whole), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-12)
 
 
 # A hybrid of 30 billion parameters, whose files have holes
@@ -97,7 +128,10 @@ def sharded(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 file.write(data)
     index = {"metadata": {}, "weight_map": places}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    (folder / "config.json").write_text(json.dumps({"model_type": "bamba"}))
+    sizes = {"hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": 56}
+    heads = {"mamba_n_heads": HEADS, "mamba_d_head": 2 * WIDTH // HEADS}
+    attention = {"attn_layer_indices": list(range(5, LAYERS, 6)), "model_type": "bamba"}
+    (folder / "config.json").write_text(json.dumps({**sizes, **heads, **attention}))
     assert sum(path.stat().st_size for path in folder.iterdir()) > 50e9
     assert sum(path.stat().st_blocks * 512 for path in folder.iterdir()) < 10e6
     return folder
@@ -106,7 +140,7 @@ def sharded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def check(report: Any) -> None:
     assert len(report.spectrum) == LAYERS - LAYERS // 6
     for one in report.spectrum:
-        own = numbers(int(one.layer.split(".")[2]))
+        own = numbers(int(one.layer.split(".")[1]))
         rate = own["A_log"].double().exp() * torch.nn.functional.softplus(own["dt_bias"].double())
         found, known = np.sort(np.abs(one.eigenvalues)), np.sort(torch.exp(-rate).numpy())
         np.testing.assert_allclose(found, known, rtol=1e-12)
@@ -184,13 +218,14 @@ def one_file(tensors: dict[str, torch.Tensor], **more: bytes) -> Repository:
 
 @pytest.mark.usefixtures("hub_home")
 def test_a_hub_that_serves_no_parts_is_named_unless_a_copy_is_there() -> None:
-    whole = body(save(MIXER))
-    with Hub(one_file(MIXER), store=whole), pytest.raises(MemauditError) as caught:
+    large = {**MIXER, "head.weight": torch.zeros(256, 256)}  # more than is asked for first
+    whole = body(save(large))
+    with Hub(one_file(large), store=whole), pytest.raises(MemauditError) as caught:
         memaudit.scan(NAME, weights_only=True)
     assert caught.value.code == "E_UNSUPPORTED"
     assert "does not serve parts of files" in str(caught.value)
     assert "hf download" in str(caught.value)
-    with Hub(one_file(MIXER)) as hub:
+    with Hub(one_file(large)) as hub:
         memaudit.loading.parse_source(NAME).fetched  # noqa: B018
         hub.troubles["store"] = whole
         assert len(memaudit.scan(NAME, weights_only=True).spectrum) == 1
@@ -199,11 +234,89 @@ def test_a_hub_that_serves_no_parts_is_named_unless_a_copy_is_there() -> None:
     assert len(memaudit.scan(NAME, weights_only=True).spectrum) == 1
 
 
+def other_bytes(answer: Answer) -> None:
+    """A part of the right length from another place."""
+    answer.send(206, b"x" * 400, {"Content-Range": "bytes 4-403/9999"})
+
+
+def after_the_header(trouble: Trouble) -> Trouble:
+    asked: list[int] = []
+
+    def later(answer: Answer) -> None:
+        asked.append(1)
+        (answer.hub.honest if len(asked) == 1 else trouble)(answer)
+
+    return later
+
+
 @pytest.mark.usefixtures("hub_home")
-def test_a_hub_that_fails_meanwhile_has_its_code() -> None:
-    with Hub(one_file(MIXER), store=status(503)), pytest.raises(MemauditError) as caught:
-        memaudit.scan(NAME, weights_only=True, timeout=5)
-    assert caught.value.code == "E_NETWORK"
+@pytest.mark.parametrize(
+    ("trouble", "code"),
+    [
+        (status(503), "E_NETWORK"),
+        (stalling(400, b""), "E_NETWORK"),
+        (dripping(10**6, pause=0.05), "E_NETWORK"),
+        (other_bytes, "E_UNSUPPORTED"),
+    ],
+)
+@pytest.mark.parametrize("later", [False, True])
+def test_a_hub_that_fails_meanwhile_has_its_code(trouble: Any, code: str, later: bool) -> None:
+    large = {"head.weight": torch.zeros(256, 256), **MIXER}
+    trouble = after_the_header(trouble) if later else trouble
+    with Hub(one_file(large), store=trouble), pytest.raises(MemauditError) as caught:
+        memaudit.scan(NAME, weights_only=True, timeout=1)
+    assert caught.value.code in (code, "E_UNSUPPORTED")
+    assert NAME in str(caught.value)
+
+
+@pytest.mark.usefixtures("hub_home")
+def test_a_busy_hub_is_asked_again() -> None:
+    with Hub(one_file(MIXER), store=first_time(status(503))):
+        assert len(memaudit.scan(NAME, weights_only=True).spectrum) == 1
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        {"config": torch.zeros(2), "layers.0.mixer.config.weight": torch.zeros(2, 2), **MIXER},
+        {"layers": torch.zeros(1), "a": torch.zeros(1), "a.b": torch.zeros(1), **MIXER},
+        {".".join(["deep"] * 800): torch.zeros(1), **MIXER},
+    ],
+)
+def test_odd_names_beside_a_layer_change_nothing(
+    tmp_path: Path, tensors: dict[str, torch.Tensor]
+) -> None:
+    save_file(tensors, tmp_path / "model.safetensors")
+    assert len(memaudit.scan(tmp_path, weights_only=True).spectrum) == 1
+
+
+def mixer(**changed: torch.Tensor) -> dict[str, torch.Tensor]:
+    return MIXER | {f"layers.0.mixer.{name}": value for name, value in changed.items()}
+
+
+@pytest.mark.parametrize(
+    ("tensors", "code"),
+    [
+        (mixer(A_log=torch.zeros(4, dtype=torch.int8)), "E_UNSUPPORTED"),
+        (mixer(A_log=torch.full((4,), 1000.0), dt_bias=torch.full((4,), -1000.0)), "E_WEIGHTS"),
+        (mixer(A_log=torch.zeros(0), dt_bias=torch.zeros(0), D=torch.zeros(0)), "E_CORRUPT"),
+    ],
+)
+def test_numbers_that_make_no_modes_are_refused(
+    tmp_path: Path, tensors: dict[str, torch.Tensor], code: str
+) -> None:
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(MemauditError) as caught:
+        memaudit.scan(tmp_path, weights_only=True)
+    assert caught.value.code == code
+
+
+def test_a_layer_with_other_decays_than_its_kind_has_is_not_taken_for_one(tmp_path: Path) -> None:
+    own = {"b.A_log": torch.zeros(4, 2), "b.log_dt": torch.full((4,), -7.0)}
+    save_file({**own, **MIXER}, tmp_path / "model.safetensors")
+    report = memaudit.scan(tmp_path, weights_only=True)
+    assert [one.layer for one in report.spectrum] == ["layers.0.mixer"]
+    assert any("b.A_log, b.log_dt" in note for note in report.subject.notes)
 
 
 @pytest.mark.usefixtures("hub_home")
@@ -248,14 +361,30 @@ def test_what_needs_a_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
     with pytest.raises(MemauditError, match="leave --weights-only out"):
         subject.respond(torch.zeros(1, 2, 3))
     assert main(["scan", str(tmp_path), "--weights-only"]) == 0
-    assert "Nothing was run" in " ".join(capsys.readouterr().out.split())
+    assert "The model was not run" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_stored_format_is_told_of_what_is_opened_whole(tmp_path: Path) -> None:
+    save_file(torch.nn.LSTM(2, 3).bfloat16().state_dict(), tmp_path / "model.safetensors")
+    report = memaudit.scan(tmp_path, weights_only=True)
+    assert report.subject.dtype == "bfloat16"
+    assert len(report.spectrum) == 1
 
 
 def test_a_limit_of_the_steps_and_unmatched_names_are_told(tmp_path: Path) -> None:
     odd = {**MIXER, "layers.1.mixer.A_log": torch.zeros(3, 2, 2, 2)}
     save_file(odd, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(
-        json.dumps({"model_type": "mamba2", "time_step_limit": [0.0, 0.25]})
+        json.dumps(
+            {
+                "model_type": "mamba2",
+                "time_step_limit": [0.0, 0.25],
+                "num_hidden_layers": 1,
+                "num_heads": 4,
+                "head_dim": 4,
+                "hidden_size": 8,
+            }
+        )
     )
     report = memaudit.scan(tmp_path, weights_only=True)
     (layer,) = report.spectrum
