@@ -24,7 +24,7 @@ GROUPS = ("machine", "start", "opening", "scans", "stability", "audits", "others
 
 def table(rows: Sequence[Row]) -> Table:
     """The rows, those over their limit marked."""
-    drawn = Table("", "", "value", "wanted", "")
+    drawn = Table("group", "what", "value", "wanted", "note")
     for column, justify in zip(
         drawn.columns, ("left", "left", "right", "right", "left"), strict=True
     ):
@@ -66,8 +66,14 @@ def picture(rows: Sequence[Row], path: Path) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print one table, and write what was asked for."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("groups", nargs="*", metavar="GROUP", help=", ".join(GROUPS))
+    own = {name: import_module(f"benchmarks.{name}").__doc__ or "" for name in GROUPS}
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="What audits cost: ratios and counts of one run, and the machine's limits.",
+        epilog="\n".join(f"{name}: {told.splitlines()[0]}" for name, told in own.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help="all, or some of those below")
     parser.add_argument("--full", action="store_true", help="real sizes: an hour, not minutes")
     parser.add_argument("--json", type=Path, help="write the rows, and the machine, to a file")
     parser.add_argument("--picture", type=Path, help="draw the ratios (extra: plot)")
@@ -79,8 +85,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name in track(asked.groups or GROUPS, "measuring", console=Console(stderr=True)):
         for row in import_module(f"benchmarks.{name}").rows(full=asked.full):
             found.append(row)
-            console.print(f"{row.name}: {row.value:.3g} {row.unit} {row.note}", markup=False)
     console.print(table(found))
+    missed = sum(row.limit is not None and row.value > row.limit for row in found)
+    limited = sum(row.limit is not None for row in found)
+    console.print(f"{limited - missed} of {limited} limits are kept here, {missed} are not (red)")
     if asked.json:
         about = {
             "memaudit": __version__,

@@ -99,7 +99,7 @@ def forward_ratios(*, full: bool) -> Iterator[Row]:
 
         found = best({"scan": scan, "forward": forwards}, 3 if full else 2)
         value = found["scan"] / found["forward"]
-        yield Row("scan", f"{name}, scan / its forward passes", value, note=f"T = {horizon}")
+        yield Row("audits", f"{name}, scan / its forward passes", value, note=f"T = {horizon}")
 
 
 def one_input(*, full: bool) -> Iterator[Row]:
@@ -119,7 +119,7 @@ def one_input(*, full: bool) -> Iterator[Row]:
     count = probes.memory["heaviside"].probes
     found = best({"scan": scan, "script": script}, 3)
     yield Row(
-        "scan",
+        "audits",
         "heaviside / the papers' script with one input",
         found["scan"] / found["script"],
         note=f"{count} probes instead of 1, with floor, noise and verdict",
@@ -152,7 +152,7 @@ def growth(*, full: bool) -> Iterator[Row]:
         found = best({str(n): work for n, work in cases.items()}, 2)
         value = exponent([*cases], [*found.values()])
         over = ", ".join(f"{n}: {seconds:.2g} s" for n, seconds in found.items())
-        yield Row("growth", f"{name}, exponent of the cost", value, "", 1.1, over)
+        yield Row("audits", f"growth in {name}, exponent of the cost", value, "", 1.1, over)
     shares = {}
     for width in (64, 128, 256, 512, 1024)[: 5 if full else 3]:
         module = lstm(width)
@@ -162,7 +162,9 @@ def growth(*, full: bool) -> Iterator[Row]:
         shares[width] = found["scan"] / found["bare"]
     over = ", ".join(f"{n}: {share:.3g}" for n, share in shares.items())
     value = exponent([*shares], [*shares.values()])
-    yield Row("growth", "width, exponent of scan / one forward pass", value, "", 0.1, over)
+    yield Row(
+        "audits", "growth in width, exponent of scan / one forward pass", value, "", 0.1, over
+    )
 
 
 def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
@@ -182,7 +184,9 @@ def side_by_side(*, full: bool) -> Iterator[Row]:
 
     found = best({"one": lambda: together(1), "two": lambda: together(2)}, 2)
     value = found["two"] / found["one"]
-    yield Row("scan", "two scans at once / one", value, limit=2.3, note=f"{found['one']:.1f} s one")
+    yield Row(
+        "audits", "two scans at once / one", value, limit=2.3, note=f"{found['one']:.1f} s one"
+    )
 
 
 def large_models(*, full: bool) -> Iterator[Row]:
@@ -196,6 +200,7 @@ def large_models(*, full: bool) -> Iterator[Row]:
         seconds = time.perf_counter() - start
         per_lag = max(report["memory"].fed.values()) / (512 if full else 64)
         note = f"{report.subject.parameters:,} parameters"
-        yield Row("scan", f"{name}, steps fed for a lag", per_lag, "steps", MOST_PER_LAG, note)
+        name = name if full else f"two layers of {name}"
+        yield Row("audits", f"{name}, steps fed for a lag", per_lag, "steps", MOST_PER_LAG, note)
         limit = MOST_SECONDS if full else None
-        yield Row("scan", f"{name}, default scan", seconds, "s", limit)
+        yield Row("audits", f"{name}, default scan", seconds, "s", limit)

@@ -92,11 +92,11 @@ def rows(*, full: bool) -> Iterator[Row]:
             ways["theirs"] = theirs
         found = best({k: lambda w=w, t=fed: answer(model, w, t) for k, w in ways.items()}, 3)
         about = f"batch {batch}, {note}"
-        name = "Mamba-130M, memaudit's scan / none"
+        name = "Mamba-130M: memaudit's scan / no scan at all"
         yield Row("scans", name, found["ours"] / found["none"], limit=MOST_OVER_NONE, note=about)
         if batch == 1:
             value = found["theirs"] / found["ours"]
-            yield Row("scans", "Mamba-130M, transformers' scan / memaudit's", value, note=about)
+            yield Row("scans", "Mamba-130M: transformers' scan / memaudit's", value, note=about)
     fed = tokens_of(1, COMPARED)
     reference = answer(model, theirs, fed)
     apart = float((answer(model, ours, fed) - reference).abs().max() / reference.abs().max())

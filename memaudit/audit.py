@@ -110,6 +110,9 @@ def scan(
         plain |= read_data(plain["data"])
     if plain.get("weights_only"):
         queries, probes = _without_a_run(queries, probes)
+        if given := [name for name in ("data", "text", "budget") if plain.get(name) is not None]:
+            fact = f"--{given[0]} is for a run of the model"
+            raise ArgumentError(fact, hint="leave it, or --weights-only, out")
     setting, opening = split_options(horizon=horizon, seed=seed, options=plain)
     check_setting(setting)
     chosen = build_probes(probes, of_probes, queries=queries)

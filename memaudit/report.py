@@ -429,6 +429,9 @@ class Report(Record):
         sections = self.sections()
         sections = [*sections, *self._unrun(sections)]
         headed = [section for section in sections if section.headline]
+        if not headed and (left := self.settings.get("left_out")):
+            shown = listed(map(clean, left), most=4)
+            warnings.append(f"The budget ended before there was a verdict; left out: {shown}.")
         others = [section for section in sections if not section.headline]
         return Document(
             title=clean(subject.source),

@@ -418,20 +418,24 @@ def _outlives(item: Prediction, curve: Any) -> bool:
     return inside and (stays or decay.kind == "growing")
 
 
+#: An exponent below this parts two states less than e-fold in 256 steps: that may be no chaos.
+PARTING = 1 / 256
+
+
 @rule("MA207", "chaotic", "warning", needs=("spectrum",))
 def chaotic(report: Report) -> Iterable[Finding]:
     """Along a trajectory under ordinary inputs two states that differ by a little move apart.
 
     They do so by the factor exp(exponent) a step on average, and the whole interval of that
-    exponent lies above zero. Such a model does not forget where it came from, yet nothing can be
-    read back from it: rounding in the last digit, another batch size or another machine changes its
-    answers after a while. Recurrent weights with too large a gain do this. Train with a smaller
-    gain or a penalty on the exponent, and trust no memory curve beyond a few multiples of one over
-    the exponent.
+    exponent lies so far above zero that they part e-fold along the trajectory. Such a model does
+    not forget where it came from, yet nothing can be read back from it: rounding in the last digit,
+    another batch size or another machine changes its answers after a while. Recurrent weights with
+    too large a gain do this. Train with a smaller gain or a penalty on the exponent, and trust no
+    memory curve beyond a few multiples of one over the exponent.
     """
 
     def parts(item: LayerSpectrum) -> bool:
-        return item.lyapunov_interval is not None and item.lyapunov_interval[0] > 0.0
+        return item.lyapunov_interval is not None and item.lyapunov_interval[0] > PARTING
 
     for where, items in _by_place(report, parts):
         worst = max(items, key=lambda item: item.lyapunov or 0.0)

@@ -610,10 +610,8 @@ def test_a_model_of_the_present_input_alone_is_still_memoryless():
     report = memaudit.scan(linear(np.eye(1, 512)[0]), horizon=64, probes=[])
     assert report.memory["driven"].decay.kind == "memoryless"
     assert report.metrics()["memaudit/horizon"] == 0
-    words = (
-        "In use, within 63 steps an earlier input leaves no trace in the answers (unit noise, 256 "
-    )
-    words += "sequences; one in fewer than 1% of them could be missed)."
+    words = "In use, within 63 steps an earlier input leaves no trace in the answers (unit noise, "
+    words += "256 sequences; one in fewer than 1% of them could be missed)."
     assert report.document().headlines[0] == words
 
 
