@@ -1,8 +1,9 @@
-"""Choosing where and how precisely an audit computes."""
+"""Choosing where and how precisely an audit computes, and leaving no trace there."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,7 +11,7 @@ import torch
 from memaudit.errors import ArgumentError, clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 DTYPES = {
     "float64": torch.float64,
@@ -27,7 +28,10 @@ SHORT = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloa
 
 
 def present_devices() -> list[str]:
-    """The device types this machine has, in the order in which `auto` prefers them."""
+    """The device types this machine has, in the order in which `auto` prefers them.
+
+    torch's own come first, then the accelerator that another package has brought to torch.
+    """
     found = []
     if torch.cuda.is_available():
         found.append("cuda")
@@ -35,11 +39,14 @@ def present_devices() -> list[str]:
         found.append("mps")
     if hasattr(torch, "xpu") and torch.xpu.is_available():
         found.append("xpu")
+    other = torch.accelerator.current_accelerator()
+    if torch.accelerator.is_available() and other is not None and other.type not in found:
+        found.append(other.type)
     return [*found, "cpu"]
 
 
 def resolve_device(name: str | torch.device) -> torch.device:
-    """The device behind a name; `auto` takes CUDA, then MPS or XPU, then the CPU."""
+    """The device behind a name; `auto` takes CUDA, then MPS or XPU or another, then the CPU."""
     present = present_devices()
     if str(name) == "auto":
         return torch.device(present[0])
@@ -50,13 +57,59 @@ def resolve_device(name: str | torch.device) -> torch.device:
             f"unknown device {clean(name)!r}", hint=f"this machine has: auto, {', '.join(present)}"
         ) from error
     known = device.type in present
-    if known and device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        known = False
+    if known and device.type != "cpu":
+        known = (device.index or 0) < torch.get_device_module(device.type).device_count()
     if not known:
         raise ArgumentError(
             f"device {clean(name)!r} is not there", hint=f"this machine has: {', '.join(present)}"
         )
     return device
+
+
+@cache
+def widest_dtype(device: torch.device) -> torch.dtype:
+    """float64 where the device computes in it, else float32, as on MPS."""
+    if device.type in ("cpu", "cuda", "meta"):
+        return torch.float64
+    return torch.float64 if computes(device, torch.float64) else torch.float32
+
+
+def abilities(device: torch.device) -> tuple[str, ...]:
+    """What audits use of a device and it has: dtypes, and operators beyond matrix products."""
+    kinds = [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.complex128]
+    found = [str(kind).removeprefix("torch.") for kind in kinds if computes(device, kind)]
+    for name, operator in (("fft", torch.fft.rfft), ("eigenvalues", torch.linalg.eigvals)):
+        try:
+            operator(torch.eye(2).to(device))
+        except (RuntimeError, TypeError):
+            continue
+        found.append(name)
+    return tuple(found)
+
+
+def computes(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether a device multiplies matrices of a dtype, by a trial."""
+    try:
+        same = torch.eye(2).to(dtype).to(device)
+        return bool(((same @ same).to("cpu") == torch.eye(2)).all())
+    except (RuntimeError, TypeError):  # MPS says TypeError of float64
+        return False
+
+
+@contextmanager
+def random_state_kept(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Put back the global random state of the CPU, and of every device that holds one of these."""
+    cards: dict[str, set[int]] = {}
+    for tensor in tensors:
+        if tensor.device.type not in ("cpu", "meta"):
+            index = tensor.device.index
+            known = torch.accelerator.current_device_index() if index is None else index
+            cards.setdefault(tensor.device.type, set()).add(known)
+    with ExitStack() as kept:
+        kept.enter_context(torch.random.fork_rng(devices=[]))
+        for kind, indices in cards.items():
+            kept.enter_context(torch.random.fork_rng(sorted(indices), device_type=kind))
+        yield
 
 
 def resolve_dtype(name: str | torch.dtype) -> torch.dtype | None:
@@ -101,8 +154,10 @@ def shortage() -> Iterator[None]:
 
 def release_memory(device: torch.device) -> None:
     """Give back what the device's allocator keeps for later."""
-    if device.type in ("cuda", "xpu", "mps"):
-        getattr(torch, device.type).empty_cache()
+    if device.type not in ("cpu", "meta"):
+        door = torch.get_device_module(device.type)
+        if hasattr(door, "empty_cache"):  # an accelerator of another package may have none
+            door.empty_cache()
 
 
 @contextmanager

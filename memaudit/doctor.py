@@ -84,19 +84,25 @@ def _devices() -> Iterator[Check]:
         state = f"torch does not import: {clean(error)}"
         yield Check("devices", "cpu", state, fine=False, needed=True)
         return
-    yield Check("devices", "cpu", f"available, {torch.get_num_threads()} threads")
-    for name in ("cuda", "mps", "xpu"):
-        yield Check("devices", name, _accelerator(torch, name))
+    from memaudit.devices import present_devices
+
+    present = present_devices()
+    for name in dict.fromkeys(["cpu", "cuda", "mps", "xpu", *present]):
+        state = _device(torch, name) if name in present else "not available"
+        yield Check("devices", name, state)
 
 
-def _accelerator(torch: Any, name: str) -> str:
-    door = torch.backends.mps if name == "mps" else getattr(torch, name, None)
-    if door is None or not door.is_available():
-        return "not available"
-    if name == "mps":
-        return "available"
-    names = [clean(door.get_device_name(i)) for i in range(door.device_count())]
-    return f"available: {', '.join(names)}"
+def _device(torch: Any, name: str) -> str:
+    """Its processors by name, and what the first of them can do."""
+    from memaudit.devices import abilities
+
+    parts = f"{torch.get_num_threads()} threads"
+    if name != "cpu":
+        door = torch.get_device_module(name)
+        called = getattr(door, "get_device_name", lambda index: f"{name}:{index}")
+        parts = ", ".join(clean(called(index)) for index in range(door.device_count()))
+    can = abilities(torch.device(name))
+    return f"available: {parts}; {', '.join(can) or 'computes nothing'}"
 
 
 def _torchvision() -> Check:

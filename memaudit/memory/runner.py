@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from memaudit import registry
-from memaudit.devices import shortage
+from memaudit.devices import shortage, widest_dtype
 from memaudit.errors import ArgumentError, MemauditError
 from memaudit.interfaces import AbstractQuery, AbstractTrialQuery, Circumstances, Status
 from memaudit.memory.curve import Curve
@@ -657,6 +657,6 @@ def _difference(
 
 def _float64(tensor: torch.Tensor, *, own: bool = False) -> torch.Tensor:
     """The tensor in float64, on its own device where that has float64; `own` forces a copy."""
-    if tensor.device.type == "mps":
+    if widest_dtype(tensor.device) == torch.float32:
         tensor = tensor.cpu()
     return tensor.to(torch.float64, copy=own)

@@ -186,7 +186,7 @@ def _has_modes(copies: Copies, layer: str, name: str) -> bool:
     pair = torch.stack([wide, wide + MOVE * wide.abs().mean() * noise])
     modes = copies.modes({name: pair})[layer]
     values = torch.linalg.eigvals(pair)
-    return all(_alike(one, other) for one, other in zip(modes, values, strict=True))
+    return all(_alike(*two) for two in zip(modes.cpu(), values.cpu(), strict=True))
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from memaudit.audit import load, scan
+from memaudit.devices import random_state_kept
 from memaudit.errors import ArgumentError, MemauditError, SourceError, clean, nearest
 from memaudit.interfaces import DiagonalDecay, NoDecay, Status
 from memaudit.modes import margin as smallest_margin
@@ -369,8 +370,7 @@ def _undisturbed(model: nn.Module) -> Iterator[None]:
     """Without dropout and gradients; then every part trains as before, with the same dice."""
     modes = [(part, part.training) for part in model.modules()]
     dice = random.getstate(), np.random.get_state()
-    cards = {p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"}
-    with torch.random.fork_rng(devices=sorted(cards)), torch.no_grad():
+    with random_state_kept(model.parameters()), torch.no_grad():
         model.eval()
         try:
             yield

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
+from memaudit.devices import random_state_kept
 from memaudit.errors import ArgumentError, SourceError, clean, nearest
 from memaudit.interfaces import FORMS, GROUPS, AbstractPerturbable, Role, plain_name
 
@@ -182,8 +183,7 @@ class Copies(AbstractPerturbable):
     def _settled(self, values: Mapping[str, Tensor]) -> Iterator[None]:
         wanted = torch.is_grad_enabled() and any(t.requires_grad for t in values.values())
         quiet = nullcontext() if wanted else torch.no_grad()
-        devices = {t.device for t in self.module.parameters() if t.device.type == "cuda"}
-        with torch.random.fork_rng([*devices]), quiet, self._around():
+        with random_state_kept(self.module.parameters()), quiet, self._around():
             yield
 
 

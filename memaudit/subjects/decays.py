@@ -73,7 +73,7 @@ def is_step(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Layer:
-    """The recurrent weights of one layer, and the modes that they make."""
+    """The recurrent weights of one layer, and the modes that they make; both on the CPU."""
 
     copies: AbstractPerturbable
     name: str
@@ -81,11 +81,12 @@ class _Layer:
 
     def modes(self, weight: str, value: Tensor) -> Tensor | None:
         """The modes (n,) with that value: as they are where all are real, else their sizes."""
-        moved = {name: w[None] for name, w in {**self.weights, weight: value}.items()}
+        own = {**self.weights, weight: value}
+        moved = {name: w[None].to(self.copies.weights[name].device) for name, w in own.items()}
         modes = self.copies.modes(moved)
         if self.name not in modes:
             return None
-        lam = modes[self.name][0].flatten()
+        lam = modes[self.name][0].flatten().cpu()
         if not lam.is_complex():
             return lam
         return lam.real if bool((lam.imag == 0.0).all()) else lam.abs()
@@ -118,9 +119,12 @@ def _picks(modes: Tensor, raw: Tensor) -> tuple[slice, ...]:
 
 
 def _wide(weight: Tensor) -> Tensor:
-    """The raw numbers in float64; of complex rates both parts, for only the real one decays."""
-    weight = weight.detach()
-    return weight.to(torch.complex128 if weight.is_complex() else torch.float64)
+    """The raw numbers in float64 on the CPU, where forms are compared.
+
+    Of complex rates both parts, for only the real one decays.
+    """
+    wide = torch.complex128 if weight.is_complex() else torch.float64
+    return weight.detach().cpu().to(wide)
 
 
 def _one_by_one(sizes: Tensor, raw: Tensor) -> Tensor | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import torch
 from torch import Tensor, nn
 
+from memaudit.devices import widest_dtype
 from memaudit.errors import ArgumentError, MemauditError, SourceError, clean, listed, nearest
 from memaudit.interfaces import AbstractAdapter, AbstractSubject, Claim, Request
 from memaudit.loading.filling import digest_tensors, require_finite
@@ -184,7 +185,7 @@ def open_file(
             f"nonlinearity={settings.nonlinearity} is for vanilla RNNs; this is {cells}"
         )
     stated = read_config(checkpoint.config, checkpoint.metadata)
-    dtype = request.dtype or (torch.float32 if request.device.type == "mps" else torch.float64)
+    dtype = request.dtype or widest_dtype(request.device)
     file = _File(text, checkpoint, request.device, dtype, settings, stated, lookalike_names)
     named = {stack.name: stack for stack in stacks}
     run = [named[name] for name in choose_parts(named, settings.layers)]

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from memaudit.devices import widest_dtype
 from memaudit.errors import MemauditError, SourceError, clean, listed
 from memaudit.interfaces import AbstractAdapter, AbstractSubject, Claim, Request
 from memaudit.loading.filling import digest_tensors
@@ -96,7 +97,7 @@ def _from_file(source: Source, request: Request, settings: RunSettings) -> Openi
             "between x_proj and the scan is not known here",
         )
     # Double precision where the device has it.
-    widest = torch.float32 if request.device.type == "mps" else torch.float64
+    widest = widest_dtype(request.device)
     return Opening(
         source.text,
         checkpoint.tensors,

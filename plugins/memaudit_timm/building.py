@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from memaudit.devices import widest_dtype
 from memaudit.errors import ArgumentError, MachineError, SourceError, clean, listed, nearest
 from memaudit.loading import fill, guard_torchvision, require_finite
 from memaudit.loading.filling import digest_tensors
@@ -82,7 +83,7 @@ def load_source(source: Source, settings: Settings, request: Request) -> tuple[n
     dtype, notes = torch.float64, ()
     if request.dtype is not None:
         dtype = request.dtype
-    elif request.device.type == "mps":
+    elif widest_dtype(request.device) == torch.float32:
         dtype = torch.float32
     elif parameters > LARGEST_DOUBLE:
         dtype = torch.float32

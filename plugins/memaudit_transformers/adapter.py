@@ -201,9 +201,11 @@ def _choose_dtype(
     """The requested dtype, else float64 for models that are small enough for it."""
     import torch
 
+    from memaudit.devices import widest_dtype
+
     if request.dtype is not None:
         return request.dtype, {}
-    if request.device.type == "mps":
+    if widest_dtype(request.device) == torch.float32:
         return torch.float32, {"dtype": "float32 (the device has no float64)"}
     if sum(tensor.numel() for tensor in tensors.values()) <= FLOAT64:
         return torch.float64, {"dtype": f"float64 (up to {FLOAT64} numbers; --dtype to change)"}
