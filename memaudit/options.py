@@ -121,7 +121,13 @@ OPTIONS: dict[str, Option] = {
             flag="--adapter",
             metavar="NAME",
         ),
-        Option("device", "open", "auto, cpu, cuda, cuda:1, mps, xpu.", "auto", flag="--device"),
+        Option(
+            "device",
+            "open",
+            "auto, cpu, cuda, cuda:1, mps, xpu, or what else torch has.",
+            "auto",
+            flag="--device",
+        ),
         Option(
             "dtype", "open", "auto, float64, float32, bfloat16, float16.", "auto", flag="--dtype"
         ),
