@@ -452,7 +452,7 @@ def _open(source: Source, adapter: str | None, request: Request, *, moved: bool)
     if source.kind == "module" and moved:
         source = _on_device(source, request.device)
     if source.kind == "module" and adapter is None:
-        subject = _whole_module(source, request)
+        subject = _whole_module(source, request, moved=moved)
         if subject is not None:
             return subject
     chosen = _choose(source, adapter, request.options)
@@ -474,7 +474,7 @@ def _on_device(source: Source, device: torch.device) -> Source:
     return replace(source, module=copy.deepcopy(source.module).to(device))
 
 
-def _whole_module(source: Source, request: Request) -> AbstractSubject | None:
+def _whole_module(source: Source, request: Request, *, moved: bool) -> AbstractSubject | None:
     """The module as a whole, by the width that was given or found; None leaves it to adapters."""
     from torch import nn
 
@@ -487,6 +487,8 @@ def _whole_module(source: Source, request: Request) -> AbstractSubject | None:
             raise ArgumentError(
                 f"unknown option {next(iter(options))!r}", hint="known are: input_size, pooled"
             )
+        if moved and not isinstance(source.module, nn.Module):  # a module was moved before
+            known["device"] = request.device
         return wrap(source.module, dtype=request.dtype, **known)
     if not isinstance(source.module, nn.Module):
         raise ArgumentError(

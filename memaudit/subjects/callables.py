@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from memaudit.devices import resolve_dtype
+from memaudit.devices import resolve_device, resolve_dtype
 from memaudit.errors import ArgumentError, SourceError, clean
 from memaudit.interfaces import AbstractDynamics, AbstractPerturbable, AbstractSubject, StateBlock
 from memaudit.loading.filling import digest_tensors
@@ -137,11 +137,12 @@ def wrap(
     input_size: int,
     pooled: bool = False,
     dtype: torch.dtype | str | None = None,
+    device: torch.device | str | None = None,
 ) -> AbstractSubject:
     """A subject from anything that maps (B,T,D) to (B,T,M), or to (B,M) when pooled.
 
-    Works in float64 unless the module's weights or `dtype` say otherwise. A module is never
-    changed: another dtype is taken by a copy of it.
+    Works in float64 on the CPU unless the module's weights, `dtype` or `device` say otherwise. A
+    module is never changed: another dtype or device is taken by a copy of it.
 
     A module that is a recurrence may say so by two methods, and is then looked at by the spectrum
     probe too: `initial_state()` gives the state (n,) before the first input, and `step(state, u)`
@@ -160,15 +161,17 @@ def wrap(
     floating = [t for t in weights if t.is_floating_point() or t.is_complex()]
     own = _real_dtype(floating[0].dtype) if floating else torch.float64
     wanted = (None if dtype is None else resolve_dtype(dtype)) or own
-    if floating and wanted != own:
-        function = _converted(function, wanted)
+    here = floating[0].device if floating else torch.device("cpu")
+    where = here if device is None else resolve_device(device)
+    if floating and (wanted, where) != (own, here):
+        function = _converted(function, wanted, where)
     return CallableSubject(
         function,
         input_size=input_size,
         pooled=pooled,
         dtype=wanted,
-        device=floating[0].device if floating else torch.device("cpu"),
-        identity=_identity(function, tensors, wanted, floating),
+        device=where,
+        identity=_identity(function, tensors, wanted, where, sum(t.numel() for t in floating)),
     )
 
 
@@ -226,8 +229,8 @@ def _evaluation(function: Any) -> Iterator[None]:
                 buffer.copy_(value)
 
 
-def _converted(function: Any, dtype: torch.dtype) -> Any:
-    return copy.deepcopy(function).to(dtype)
+def _converted(function: Any, dtype: torch.dtype, device: torch.device) -> Any:
+    return copy.deepcopy(function).to(device, dtype)
 
 
 def _real_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -235,16 +238,20 @@ def _real_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def _identity(
-    function: Any, tensors: dict[str, Any], dtype: torch.dtype, floating: list[torch.Tensor]
+    function: Any,
+    tensors: dict[str, Any],
+    dtype: torch.dtype,
+    device: torch.device,
+    parameters: int,
 ) -> Identity:
     name = getattr(function, "__name__", None) or type(function).__name__
     return Identity(
         source=name,
         adapter="wrap",
         family="module" if isinstance(function, nn.Module) else "callable",
-        parameters=sum(t.numel() for t in floating),
+        parameters=parameters,
         dtype=str(dtype).removeprefix("torch."),
-        device=str(floating[0].device) if floating else "cpu",
+        device=str(device),
         sha256=digest_tensors(tensors) if tensors else "",
         description=name,
     )
@@ -311,8 +318,9 @@ def _stepped_dynamics(
         and dtype != torch.float64
         and not _has_complex_weights(module)
     ):
-        with suppress(RuntimeError):  # tensors in the middle of a graph cannot be copied
-            module, dtype = _converted(module, torch.float64), torch.float64
+        # Tensors in the middle of a graph cannot be copied, and MPS has no float64.
+        with suppress(RuntimeError, TypeError):
+            module, dtype = _converted(module, torch.float64, device), torch.float64
     made = SteppedModule(module, width=width, device=device, dtype=dtype)
     return {type(module).__name__: made}
 

@@ -67,6 +67,33 @@ def scan_module(device: str, **options: Any) -> Any:
 
 
 @case
+def scan_function(device: str, how: str) -> Any:
+    """A function with tensors of its own, which shows by nothing where it wants to be fed."""
+    weight = torch.full((2, 2), 0.3, dtype=torch.float64, device=device)
+
+    def recurrent(u: torch.Tensor) -> torch.Tensor:
+        state, states = u.new_zeros(len(u), 2), []
+        for now in u.unbind(1):
+            state = torch.tanh(now + state @ weight)
+            states.append(state)
+        return torch.stack(states, 1)
+
+    if how == "wrap":
+        subject = memaudit.wrap(recurrent, input_size=2, device=device)
+        return memaudit.scan(subject, horizon=16, level="quick").to_dict()
+    return memaudit.scan(recurrent, input_size=2, device=device, horizon=16).to_dict()
+
+
+@case
+def wrapped_copy(device: str) -> Any:
+    """A module of the CPU, wrapped for the device: a copy goes there."""
+    module = seeded_gru()
+    subject = memaudit.wrap(module, input_size=3, device=device)
+    assert {weight.device.type for weight in module.parameters()} == {"cpu"}
+    return memaudit.scan(subject, horizon=16, level="quick").to_dict()
+
+
+@case
 def retrofit_and_fold(device: str, source: str, **options: Any) -> Any:
     """In place: what was done, an audit of the forms, and whether folding gives back every bit."""
     subject = memaudit.load(source, device=device)
@@ -96,9 +123,10 @@ def retrofit_folder(device: str) -> Any:
         save_file(dict(gru.state_dict()), plain / "model.safetensors")
         options = {"device": device, "project": True}
         done = retrofit_source(plain / "model.safetensors", folder, **options)
-        report = memaudit.scan(str(folder), device=device, horizon=16, level="quick")
+        short = {"device": device, "horizon": 8, "level": "quick"}
+        report = memaudit.scan(str(folder), **short)
         folded = fold_folder(folder, back)
-        again = memaudit.scan(str(back), device=device, horizon=16, level="quick")
+        again = memaudit.scan(str(back), **short)
         reports = [json.loads(json.dumps(r.to_dict()["results"])) for r in (report, again)]
         return {"done": done.to_dict(), "reports": reports, "folded": folded}
 

@@ -27,7 +27,7 @@ def test_the_device_is_as_strict_as_cuda(child) -> None:
 
 @pytest.mark.parametrize("demo", DEMOS)
 def test_the_default_probes_of_every_demo(child, demo) -> None:
-    found = agree(child, "scan", f"demo:{demo}", horizon=32)
+    found = agree(child, "scan", f"demo:{demo}", horizon=16, level="quick")
     assert found["subject"]["device"].startswith("twin")
     assert found["errors"] == []
 
@@ -38,14 +38,13 @@ def test_queries_that_feed_tokens(child, demo) -> None:
     agree(child, "scan", f"demo:{demo}", horizon=16, level="quick", queries=queries)
 
 
-@pytest.mark.parametrize("demo", ["gru", "s4d"])
-def test_the_long_probes(child, demo) -> None:
-    found = agree(child, "scan", f"demo:{demo}", horizon=16, level="quick", probes=PROBES)
+def test_the_long_probes(child) -> None:
+    found = agree(child, "scan", "demo:rnn", horizon=16, level="quick", probes=PROBES)
     assert set(PROBES) <= set(found["results"])
 
 
 @pytest.mark.parametrize("probe", ["precision", "gradient", "recall"])
-@pytest.mark.parametrize("demo", ["rnn", "lru", "lstm"])
+@pytest.mark.parametrize("demo", ["s4d", "lstm"])
 def test_probes_one_by_one(child, demo, probe) -> None:
     agree(child, "scan", f"demo:{demo}", horizon=16, level="quick", probes=[probe])
 
@@ -54,6 +53,12 @@ def test_modes_on_the_cpu_beside_weights_on_the_device(child) -> None:
     found = agree(child, "scan", "demo:mamba", horizon=16, probes=["gradient"])
     layers = found["results"]["gradient"]["layers"]
     assert all(layer["decay"] for layer in layers)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("demo", DEMOS)
+def test_the_default_probes_at_full_length(child, demo) -> None:
+    agree(child, "scan", f"demo:{demo}", horizon=64)
 
 
 @pytest.mark.slow
@@ -70,6 +75,16 @@ def test_dtypes(child, dtype) -> None:
 
 def test_a_module_that_is_there_already(child) -> None:
     agree(child, "scan_module", horizon=16, level="quick", probes=["spectrum", "gradient"])
+
+
+@pytest.mark.parametrize("how", ["wrap", "scan"])
+def test_a_function_is_fed_where_it_is_said(child, how) -> None:
+    agree(child, "scan_function", how)
+
+
+def test_a_module_is_wrapped_for_the_device(child) -> None:
+    found = agree(child, "wrapped_copy")
+    assert found["subject"]["device"] == "twin"
 
 
 @pytest.mark.parametrize("demo", RECURRENT)
