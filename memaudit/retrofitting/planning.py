@@ -200,7 +200,7 @@ def nearest_reached(form: AbstractReparam, lam: Tensor) -> Tensor:
     else:
         known = torch.linspace(MARGIN - 1.0, 1.0 - MARGIN, _COUNT, dtype=torch.float64)
     known = known[form.contains(known)]
-    asked = lam.double().contiguous()
+    asked = lam.cpu().double().contiguous()
     place = torch.searchsorted(known, asked).clamp(1, len(known) - 1)
     below, above = known[place - 1], known[place]
-    return torch.where(asked - below <= above - asked, below, above).to(lam.dtype)
+    return torch.where(asked - below <= above - asked, below, above).to(lam)

@@ -111,7 +111,7 @@ def retrofit_and_fold(device: str, source: str, **options: Any) -> Any:
 
 @case
 def retrofit_folder(device: str) -> Any:
-    """A folder written by the device, opened there and folded."""
+    """A folder written by the device, with modes moved inside, opened there and folded."""
     from safetensors.torch import save_file
 
     from memaudit.retrofitting.folder import fold_folder, retrofit_source
@@ -119,8 +119,11 @@ def retrofit_folder(device: str) -> Any:
     with tempfile.TemporaryDirectory() as place:
         plain, folder, back = (Path(place, name) for name in ("plain", "folder", "back"))
         plain.mkdir()
-        gru = seeded_gru().get_submodule("rnn")
-        save_file(dict(gru.state_dict()), plain / "model.safetensors")
+        draw = torch.Generator().manual_seed(0)
+        shapes = {"weight_ih_l0": (6, 3), "weight_hh_l0": (6, 6), "bias_ih_l0": (6,)}
+        cell = {n: 2.0 * torch.rand(s, generator=draw) - 1.0 for n, s in shapes.items()}
+        cell["bias_hh_l0"] = torch.zeros(6)
+        save_file(cell, plain / "model.safetensors")
         options = {"device": device, "project": True}
         done = retrofit_source(plain / "model.safetensors", folder, **options)
         short = {"device": device, "horizon": 8, "level": "quick"}

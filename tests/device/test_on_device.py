@@ -100,7 +100,8 @@ def test_the_radius_of_a_retrofit(child) -> None:
 
 
 def test_a_folder_is_written_opened_and_folded(child) -> None:
-    agree(child, "retrofit_folder")
+    found = agree(child, "retrofit_folder")
+    assert found["done"]["layers"][0]["moved"]
 
 
 def test_a_family(child) -> None:
