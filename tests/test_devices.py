@@ -54,3 +54,28 @@ def test_a_scan_on_cuda_leaves_tf32_as_it_was() -> None:
     before = torch.backends.cuda.matmul.fp32_precision
     memaudit.scan("demo:gru", horizon=32, device="cuda")
     assert torch.backends.cuda.matmul.fp32_precision == before
+
+
+def test_what_a_device_computes_is_tried() -> None:
+    cpu = torch.device("cpu")
+    assert devices.widest_dtype(cpu) == torch.float64
+    assert devices.abilities(cpu)[:2] == ("float64", "float32")
+    assert devices.abilities(cpu)[-2:] == ("fft", "eigenvalues")
+    assert not devices.computes(torch.device("meta"), torch.float64)
+
+
+def test_an_accelerator_that_torch_could_have_is_not_there() -> None:
+    with pytest.raises(memaudit.MemauditError, match="not there"):
+        devices.resolve_device("hpu")
+
+
+def test_random_state_is_put_back_after_an_error() -> None:
+    before = torch.get_rng_state()
+
+    def fail() -> None:
+        torch.rand(3)
+        raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"), devices.random_state_kept([torch.ones(1)]):
+        fail()
+    assert torch.equal(torch.get_rng_state(), before)
