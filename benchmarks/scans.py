@@ -90,7 +90,9 @@ def rows(*, full: bool) -> Iterator[Row]:
         fed, ways = tokens_of(batch, STEPS), {"ours": ours, "none": none}
         if batch == 1:
             ways["theirs"] = theirs
-        found = best({k: lambda w=w, t=fed: answer(model, w, t) for k, w in ways.items()}, 3)
+        found = best(
+            {k: lambda w=w, t=fed: answer(model, w, t) for k, w in ways.items()}, 8 // batch + 2
+        )
         about = f"batch {batch}, {note}"
         name = "Mamba-130M: memaudit's scan / no scan at all"
         yield Row("scans", name, found["ours"] / found["none"], limit=MOST_OVER_NONE, note=about)

@@ -132,7 +132,7 @@ def _problem(case: Case) -> Problem:
 
 def rows(*, full: bool) -> Iterator[Row]:
     """The loop against the copies, the copies against a matrix product, the probe against both."""
-    betas, draws = BETAS if full else BETAS[::5], DRAWS
+    betas, draws = BETAS, DRAWS
     for case in (ssm_case(), lstm_case(torch.float64), lstm_case(torch.float32)):
         count, dtype = len(betas) * draws, case.inputs.dtype
         state = torch.rand(count, 1, HIDDEN, dtype=dtype)
@@ -161,7 +161,7 @@ def of_draws(demo: str) -> Iterator[Row]:
     def probe() -> None:
         memaudit.scan(subject, queries=[], probes=["stability"], level="quick")
 
-    found = best({"probe": probe, "draws": lambda: batched(case, BETAS, DRAWS)}, 2)
+    found = best({"probe": probe, "draws": lambda: batched(case, BETAS, DRAWS)}, 5)
     value = found["probe"] / found["draws"]
     yield Row("stability", f"demo:{demo}, --quick / its draws", value, limit=MOST_DRAWS)
 
