@@ -79,16 +79,17 @@ def environment() -> dict[str, str]:
 
 
 def missing() -> str | None:
-    """Why the device cannot be built here."""
-    from torch.utils import cpp_extension
+    """Why the device cannot be built here.
 
+    torch.utils.cpp_extension would tell, and import distutils into the process of all tests.
+    """
     release = tuple(int(number) for number in re.findall(r"\d+", torch.__version__)[:2])
     if release < TORCH:
         return f"the test device is written for torch 2.13; this is {torch.__version__}"
-    compiler = cpp_extension.get_cxx_compiler()
+    compiler = os.environ.get("CXX", "c++")
     if shutil.which(compiler) is None:
         return f"the test device needs a C++ compiler: there is no {compiler}"
-    if not cpp_extension.is_ninja_available():
+    if shutil.which("ninja") is None:
         return "the test device needs ninja"
     return None
 
