@@ -109,10 +109,7 @@ def scan(
     if plain.get("data") is not None:
         plain |= read_data(plain["data"])
     if plain.get("weights_only"):
-        queries, probes = _without_a_run(queries, probes)
-        if given := [name for name in ("data", "text", "budget") if plain.get(name) is not None]:
-            fact = f"--{given[0]} is for a run of the model"
-            raise ArgumentError(fact, hint="leave it, or --weights-only, out")
+        queries, probes = _without_a_run(queries, probes, plain)
     setting, opening = split_options(horizon=horizon, seed=seed, options=plain)
     check_setting(setting)
     chosen = build_probes(probes, of_probes, queries=queries)
@@ -157,14 +154,17 @@ def scan(
     return report
 
 
-def _without_a_run(queries: Any, probes: Any) -> tuple[tuple[()], tuple[str, ...]]:
+def _without_a_run(
+    queries: Any, probes: Any, options: dict[str, Any]
+) -> tuple[tuple[()], tuple[str, ...]]:
     """What stored weights can tell; anything else that was asked for is refused."""
     asked = [*([queries] if isinstance(queries, str) else queries or ())]
     asked += [probes] if isinstance(probes, str) else probes or ()
+    asked += [f"--{name}" for name in ("data", "text", "budget") if options.get(name) is not None]
     for name in asked:
         if name not in FROM_WEIGHTS:
             fact = f"{clean(getattr(name, 'name', name))} needs a run of the model"
-            raise ArgumentError(fact, hint="leave --weights-only out")
+            raise ArgumentError(fact, hint="leave it, or --weights-only, out")
     return (), FROM_WEIGHTS
 
 
@@ -414,7 +414,9 @@ def open_source(
             if adapter in (None, record.adapter):
                 adapter, own = record.adapter, {**record.options, **own}
         request = Request(resolve_device(device), resolve_dtype(dtype), where.revision, own)
-        subject = _from_weights(where, adapter) if weights_only else None
+        # A retrofitted model is opened whole: its forms stand beside the plain weights.
+        alone = weights_only and record is None
+        subject = _from_weights(where, adapter) if alone else None
         if subject is None:
             subject = _open(where, adapter, request, moved=str(device) != "auto")
             if weights_only:

@@ -187,13 +187,6 @@ def imported(module: str) -> Any:
         raise MachineError(code, fact, hint=hint, stage="import") from error
 
 
-def _brought(kind: str) -> bool:
-    """Whether another package has brought an accelerator of this name to torch."""
-    from memaudit.devices import present_devices
-
-    return kind in present_devices()
-
-
 @contextmanager
 def quieted(*, debug: bool) -> Iterator[None]:
     """Keep the warnings and bars of other libraries off the terminal, unless debugging."""
@@ -209,7 +202,11 @@ def check_common(given: Mapping[str, Any]) -> None:
     """Refuse a device, dtype, seed or adapter that does not exist, before any work starts."""
     device, dtype = given["device"], given["dtype"]
     kind, _, number = device.partition(":")
-    known = kind in DEVICES or _brought(kind)
+    known = kind in DEVICES
+    if not known:  # another package may have brought an accelerator of this name to torch
+        from memaudit.devices import present_devices
+
+        known = kind in present_devices()
     if not known or (number and not number.isdecimal()) or device.endswith(":"):
         raise ArgumentError(f"unknown device {clean(device)!r}", hint=nearest(kind, DEVICES))
     if dtype not in DTYPES:

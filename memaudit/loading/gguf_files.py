@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,6 @@ from memaudit.loading.formats import corrupt
 MAGIC = b"GGUF"
 #: Its names inside a block, and those of the libraries that the files are converted from.
 _OWN = re.compile(r"blk\.(\d+)\.(ssm_a|ssm_d|ssm_dt\.bias)$")
-#: What the converters make of a tensor, undone: A itself is stored, and vectors have a second axis.
-_UNDONE: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "A_log": lambda a: a.double().neg().log()
-}
 
 
 @dataclass(frozen=True)
@@ -34,13 +30,13 @@ class GgufTensors:
     entries: dict[str, Any]
 
     def read(self, name: str) -> torch.Tensor:
-        """One tensor, dequantized by the scales beside it."""
+        """One tensor, dequantized by the scales beside it; the file holds A where others log it."""
         from gguf import dequantize
 
         entry = self.entries[name]
         values = torch.from_numpy(dequantize(entry.data, entry.tensor_type).copy())
         values = values.reshape(self.checkpoint.tensors[name].shape)
-        return _UNDONE.get(name.rpartition(".")[2], lambda x: x)(values)
+        return values.double().neg().log() if name.endswith(".A_log") else values
 
 
 def is_gguf(path: Path | None) -> bool:

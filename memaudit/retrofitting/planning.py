@@ -13,7 +13,7 @@ from memaudit import registry
 from memaudit.errors import ArgumentError, clean
 from memaudit.interfaces import AbstractReparam, DenseDecay, DiagonalDecay
 from memaudit.reparams import Stepped
-from memaudit.retrofitting.result import OUT_OF_REACH, RefusedLayer
+from memaudit.retrofitting.result import RefusedLayer
 from memaudit.retrofitting.weights import (
     WORST_CONDITION,
     EigenForm,
@@ -102,7 +102,8 @@ def _diagonal(decay: DiagonalDecay, order: Order) -> Plan | RefusedLayer:
     if not bool(out.any()):
         return plan
     if not order.project:
-        return RefusedLayer(decay.layer, decay.cell, _outside(form, lam[out], lam.numel()))
+        why = _outside(form, lam[out], lam.numel())
+        return RefusedLayer(decay.layer, decay.cell, why, reachable=True)
     new = lam.masked_scatter(out, nearest_reached(form, lam[out]))
     inside = with_numbers(wide, decay.law.inverse(new), decay.part).to(stored.dtype)
     far = float((new - lam).abs().amax())
@@ -130,7 +131,7 @@ def _dense(decay: DenseDecay, order: Order) -> Plan | RefusedLayer:
         why = _outside(form, found.sizes[out], len(matrix))
         if decay.note:
             why += f", of {decay.note}; a scan shows those of the state that the model settles in"
-        return RefusedLayer(decay.layer, decay.cell, why)
+        return RefusedLayer(decay.layer, decay.cell, why, reachable=True)
     sizes = found.sizes.masked_scatter(out, nearest_reached(form, found.sizes[out]))
     far, inside = float((sizes - found.sizes).abs().amax()), _rebuilt(decay, stored, found, sizes)
     count = int(out.sum() + out[len(found.signs) :].sum())  # of a pair both move
@@ -157,7 +158,7 @@ def _outside(form: AbstractReparam, lam: Tensor, of: int) -> str:
     more = " …" if lam.numel() > _SHOWN else ""
     why = f", {unstable} of them not stable" if unstable else ""
     return (
-        f"{lam.numel()} of {of} modes are {OUT_OF_REACH} of {form.name}{why}: {shown}{more} in "
+        f"{lam.numel()} of {of} modes are out of reach of {form.name}{why}: {shown}{more} in "
         f"{form.time} time"
     )
 

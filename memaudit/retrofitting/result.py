@@ -12,8 +12,6 @@ from memaudit.sections import Column, Document, Section, Table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: What a refusal says of modes that `project` would move.
-OUT_OF_REACH = "out of reach"
 #: A model whose answers change by more than this share of their size is another one.
 ANOTHER = 0.01
 
@@ -58,11 +56,8 @@ class RefusedLayer(Record):
     layer: str
     cell: str
     reason: str
-
-    @property
-    def reachable(self) -> bool:
-        """Whether its modes could be moved to where the form reaches."""
-        return OUT_OF_REACH in self.reason
+    #: Whether `project` would move its modes to where the form reaches.
+    reachable: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

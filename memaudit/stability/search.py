@@ -207,10 +207,9 @@ def ascent_errors(
     wide = _wide_beginning(problem, starts)
     drawn = problem.drawn(min(SCREENED * wide, max(wide, _room(problem))), generator)
     errors = problem.errors_along(drawn, sizes)
+    risen, _ = ascended(problem, sizes, drawn, errors, starts, steps, generator, tick)
     found = np.empty(len(sizes))
-    found[order.numpy()] = ascended(problem, sizes, drawn, errors, starts, steps, generator, tick)[
-        0
-    ]
+    found[order.numpy()] = risen
     return found
 
 

@@ -139,6 +139,22 @@ def build(
     return Built(model, unread, notes=(*notes, note))
 
 
+def empty_model(values: Mapping[str, Any]) -> Any | None:
+    """The model that a config describes, without numbers; None where the library has none."""
+    if values.get("model_type") not in known_types():
+        return None
+    try:
+        config, _ = _make_config(values)
+        listed = _listed_classes(config)
+        kind = _named_class(config) or (listed[0] if listed else None)
+        if kind is None:
+            return None
+        with quiet(), torch.random.fork_rng(devices=[]), torch.device("meta"):
+            return kind(config)
+    except (SourceError, *LIBRARY_ERRORS):
+        return None
+
+
 def _make_config(
     values: Mapping[str, Any], kind: type[Any] | None = None
 ) -> tuple[Any, tuple[str, ...]]:
@@ -697,19 +713,3 @@ def _remote_error(fact: str) -> SourceError:
         hint="build the model in Python and pass the module to memaudit.scan",
         stage="recognise",
     )
-
-
-def empty_model(values: Mapping[str, Any]) -> Any | None:
-    """The model that a config describes, without numbers; None where the library has none."""
-    if values.get("model_type") not in known_types():
-        return None
-    try:
-        config, _ = _make_config(values)
-        listed = _listed_classes(config)
-        kind = _named_class(config) or (listed[0] if listed else None)
-        if kind is None:
-            return None
-        with quiet(), torch.random.fork_rng(devices=[]), torch.device("meta"):
-            return kind(config)
-    except (SourceError, *LIBRARY_ERRORS):
-        return None

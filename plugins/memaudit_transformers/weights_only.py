@@ -77,31 +77,32 @@ def subject_of(stored: StoredWeights) -> WeightsSubject | None:
 def _subject_of(stored: StoredWeights) -> WeightsSubject | None:
     config, tensors = stored.config, stored.tensors
     model = skeleton(tensors)
-    names = {r.layer: list(needed(r)) for r in find_recurrences(model)}
-    unused = {r.layer: _unused(r, tensors) for r in find_recurrences(model)}
-    known = [layer for layer in names if not unused[layer]]
+    known = [r for r in find_recurrences(model) if not _unused(r, tensors)]
     if not known:
         return None
-    wanted = [name for layer in known for name in names[layer]]
+    wanted = [name for recurrent in known for name in needed(recurrent)]
     _require_numbers(stored, wanted)
     read = stored.read(wanted)
     require_finite(read, source=stored.source.text)
     for name, tensor in read.items():
         _put(model, name, nn.Parameter(tensor, requires_grad=False))
     library = empty_model(config) if stored.gguf is None else None
-    own = [r for r in find_recurrences(model) if r.layer in known]
     theirs = () if library is None else find_recurrences(find_core(library).module)
-    recurrents = [_as_in(r, read, theirs) for r in own]
+    recurrents = [_as_in(r, read, theirs) for r in known]
     found = spectra_of(recurrents, lambda _: None, None)
     _require_modes(found)
     others = [n for n in tensors if LOOKALIKE.search(n) and n not in read]
-    others = [n for n in others if not any(_inside(n, layer) for layer in known)]
+    others = [n for n in others if not any(_inside(n, r.layer) for r in known)]
     notes = [stored.note, *stored.checkpoint.notes]
     if others:
         shown = listed(map(clean, others), most=SHOWN)
         notes.append(f"recurrent-looking tensors that were not matched: {shown}")
-    if library is None:
-        notes.append("no config of the library is there: a layer may bound its steps, unknown here")
+    alone = sum(one is own for one, own in zip(recurrents, known, strict=True))
+    if alone:
+        notes.append(
+            f"{alone} of {len(known)} layers stand in no model of the library, by the config that "
+            "is there: where one bounds its steps, that is not known here"
+        )
     total = sum(tensor.numel() for tensor in tensors.values())
     identity = Identity(
         source=stored.source.text,
@@ -136,7 +137,8 @@ def _require_numbers(stored: StoredWeights, names: Iterable[str]) -> None:
     for name in names:
         tensor = stored.tensors[name]
         size += tensor.numel() * tensor.itemsize
-        if not tensor.is_floating_point():
+        # One byte holds no number without a scale: those are quantised weights.
+        if not tensor.is_floating_point() or tensor.itemsize < 2:
             raise SourceError(
                 "E_UNSUPPORTED",
                 f"{clean(name)} is stored as {clean(stored.formats[name])}, whose scale is unknown",
@@ -187,13 +189,10 @@ def _as_in(
 
 
 def _same_place(stored: str, known: str) -> bool:
-    """Whether one path ends as the other, or the layer stands one deeper."""
-    long, short = sorted((f".{stored}", f".{known}"), key=len, reverse=True)
-    return (
-        long.endswith(short)
-        or f".{known}".rpartition(".")[0].endswith(f".{stored}")
-        or (f".{stored}".endswith(f".{known}".rpartition(".")[0]))
-    )
+    """Whether one path ends as the other, or as that of the module around it."""
+    paths = {known, known.rpartition(".")[0]} - {""}
+    pairs = (sorted((f".{stored}", f".{path}"), key=len) for path in paths)
+    return any(long.endswith(short) for short, long in pairs)
 
 
 def _end(recurrent: Recurrent, name: str) -> str:

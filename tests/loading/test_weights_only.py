@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save, save_file
 import memaudit
 from memaudit import MemauditError
 from memaudit.cli.app import main
+from memaudit.retrofitting.folder import retrofit_source
 from tests.loading.hub_server import (
     NOBODY,
     Answer,
@@ -303,6 +304,7 @@ def mixer(**changed: torch.Tensor) -> dict[str, torch.Tensor]:
     ("tensors", "code"),
     [
         (mixer(A_log=torch.zeros(4, dtype=torch.int8)), "E_UNSUPPORTED"),
+        (mixer(A_log=torch.zeros(4, dtype=torch.float8_e4m3fn)), "E_UNSUPPORTED"),
         (mixer(A_log=torch.full((4,), 1000.0), dt_bias=torch.full((4,), -1000.0)), "E_WEIGHTS"),
         (mixer(A_log=torch.zeros(0), dt_bias=torch.zeros(0), D=torch.zeros(0)), "E_CORRUPT"),
     ],
@@ -357,7 +359,8 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path: Path) -> None:
 
 def test_what_needs_a_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_file(MIXER, tmp_path / "model.safetensors")
-    for asked in ({"queries": ["driven"]}, {"probes": ["stability"]}, {"probes": "gradient"}):
+    run = {"queries": ["driven"]}, {"probes": ["stability"]}, {"probes": "gradient"}
+    for asked in (*run, {"data": np.ones((50, 1))}, {"budget": "5s"}):
         with pytest.raises(MemauditError, match="needs a run of the model"):
             memaudit.scan(tmp_path, weights_only=True, **asked)
     with pytest.raises(MemauditError, match="no file whose weights"):
@@ -367,6 +370,28 @@ def test_what_needs_a_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
         subject.respond(torch.zeros(1, 2, 3))
     assert main(["scan", str(tmp_path), "--weights-only"]) == 0
     assert "The model was not run" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("demo", ["mamba", "s4d"])
+def test_a_retrofitted_folder_has_the_spectra_of_what_it_was_made_of(
+    tmp_path: Path, demo: str
+) -> None:
+    retrofit_source(f"demo:{demo}", tmp_path / "out", "best")
+    alone, before = (
+        memaudit.scan(source, weights_only=True) for source in (tmp_path / "out", f"demo:{demo}")
+    )
+    for one, other in zip(spectra(alone), spectra(before), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+def test_a_layer_that_the_config_does_not_describe_says_so(tmp_path: Path) -> None:
+    more = {name.replace("layers.0", "extra.7"): value.clone() for name, value in MIXER.items()}
+    sizes = {"num_hidden_layers": 1, "num_heads": 4, "head_dim": 4, "hidden_size": 8}
+    save_file({**MIXER, **more}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mamba2", **sizes}))
+    report = memaudit.scan(tmp_path, weights_only=True)
+    assert {one.layer for one in report.spectrum} == {"layers.0.mixer", "extra.7.mixer"}
+    assert any(note.startswith("1 of 2 layers stand in no model") for note in report.subject.notes)
 
 
 def test_the_stored_format_is_told_of_what_is_opened_whole(tmp_path: Path) -> None:
